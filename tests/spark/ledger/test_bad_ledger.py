@@ -21,9 +21,7 @@ from tests.support.lake import Lake
 @built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """A is taken back and purged, B taken back."""
-    begun = Story.begin(spark, lake)
-    begun.put("A", "B", "C")
-    begun.consolidate("A", "B", "C")
+    begun = Story.begin(spark, lake).filled("ABC")
     begun.revert("A", name="revert-a")
     begun.vacuum()
     begun.revert("B", name="revert-b")

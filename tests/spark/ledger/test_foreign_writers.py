@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
-from tests.spark.support.story import ALL_GONE, Row, Story, local, of_arrow, of_batches, of_spark
+from tests.spark.support.story import Row, Story, local, of_arrow, of_batches, of_spark
 from tests.support.lake import Lake
 
 ARROW = pa.schema([("v", pa.int64()), ("day", pa.int32()), ("batch_id", pa.string())])
@@ -37,10 +37,8 @@ class History:
     def spark(self) -> SparkSession:
         return self.story.spark
 
-    def sql(self, text: str) -> Any:
-        """With `{t}` for the table, `{name}` for its name within the catalog."""
-        s = self.story
-        return self.spark.sql(text.format(t=s.full_name, name=s.name, catalog=s.catalog)).collect()
+    def sql(self, text: str) -> None:
+        self.story.sql(text)
 
     def remember(self, rows: Counter[Row]) -> int:
         """These are the rows of what is now the head."""
@@ -100,8 +98,7 @@ def history(spark: SparkSession, lake: Lake) -> History:
 def begun(spark: SparkSession, lake: Lake) -> Story:
     story = Story.begin(spark, lake)
     known = History(story, _EXPECTED.setdefault(story.name, {}))
-    story.put("A", "B", "C", "D")
-    story.consolidate("A", "B", "C", "D")
+    story.filled("ABCD")
     known.remember(of_batches("A", "B", "C", "D"))
     story.revert("A", name="revert-a")
     known.remember(of_batches("B", "C", "D"))
@@ -136,7 +133,7 @@ def pyiceberg_append(h: History) -> Counter[Row]:
 
 
 def compaction(h: History) -> Counter[Row]:
-    h.sql("CALL {catalog}.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))")
+    h.story.compact()
     assert h.story.operation() == "replace"
     return LIVE
 
@@ -367,28 +364,6 @@ def test_an_expiry_that_takes_the_ledger_of_a_bare_head_stops_every_read(
     history.remember(LIVE + Counter([E]))
     history.check()
     history.go_on(LIVE + Counter([E]))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("expire", [by_spark, by_pyiceberg], ids=lambda f: f.__name__)
-def test_a_tagged_bare_snapshot_keeps_its_ledger_when_a_foreign_writer_expires_its_carrier(
-    history: History, expire: Callable[[History], None]
-) -> None:
-    history.append(E)
-    bare = history.remember(LIVE + Counter([E]))
-    history.sql(f"ALTER TABLE {{t}} CREATE TAG kept AS OF VERSION {bare}")
-    history.go_on(LIVE + Counter([E]))
-    history.story.revert("C", name="revert-c")
-    history.remember(of_batches("D", "Z") + Counter([E]))
-
-    expire(history)
-
-    assert {s.snapshot_id for s in history.story.table().snapshots()} == {bare, history.story.head().snapshot_id}
-    history.check()
-    # Our own expiry and clean-up do not take it away either.
-    history.story.vacuum(ALL_GONE, key="2")
-    history.remember(of_batches("D", "Z") + Counter([E]))
-    history.check()
 
 
 @pytest.mark.long

@@ -1,24 +1,26 @@
 """A head that leads to no ledger although the table had one: every read and every run refuses it, however it came about."""
 
 from collections.abc import Callable
-from pathlib import Path
+from uuid import uuid4
 
 import lethe
 import lethe_spark
 import pytest
 from click.testing import CliRunner
 from lethe.base import names
-from lethe.base.errors import LedgerError
+from lethe.base.errors import LedgerError, TableError
 from lethe.cli.main import cli
-from lethe.contract.run import AcceptedHead, CreateTable
+from lethe.contract.run import AcceptedHead, RunSpec
 from lethe.iceberg.facts import observe
 from lethe.ledger.lineage import last_ledger
 from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.sdk import batch_writer
 from pyspark.sql import SparkSession
 
 from tests.spark.support.built_once import built_once
 from tests.spark.support.story import ALL_GONE, Story, of_arrow, of_batches, of_spark
+from tests.support.builders import a_request
 from tests.support.lake import SCHEMA, Lake
 from tests.support.servers import faults
 
@@ -113,18 +115,6 @@ def test_a_replaced_table_with_the_same_name_is_neither_read_nor_changed(
     refuses_everything(story)
 
 
-@pytest.mark.long
-def test_an_increment_across_a_replacement_is_refused(spark: SparkSession, lake: Lake) -> None:
-    story = a_story(spark, lake)
-    since = story.head().snapshot_id
-    by_sql(story)
-
-    with pytest.raises(lethe.InputError):
-        lethe.scan(story.full_name, since=since).to_arrow()
-    with pytest.raises(lethe.InputError):
-        lethe_spark.read(spark, story.full_name, since=since).collect()
-
-
 def test_a_ledger_without_files_below_an_append_is_not_forgotten_when_it_expires(
     spark: SparkSession, lake: Lake
 ) -> None:
@@ -186,27 +176,6 @@ def test_so_it_is_behind_a_rest_catalog(spark: SparkSession, lake: Lake, rest: f
     refuses_everything(story)
 
 
-@pytest.mark.long
-def test_so_it_is_in_a_folder(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
-    lake.add_catalog("lost_folder", type="hadoop", warehouse=f"file://{tmp_path}")
-    assert make_session("lost_folder") == spark
-    SparkTable.create(spark, "lost_folder", "air.t", CreateTable(schema=SCHEMA))
-    name, frame = "lost_folder.air.t", spark.sql("SELECT 1L AS v, 1 AS day")
-    lethe_spark.write(frame, name, batch_id="A")
-    lethe_spark.revert(spark, name, ["A"])
-
-    spark.table(name).localCheckpoint().writeTo(name).createOrReplace()
-
-    for attempt in (
-        lambda: lethe.scan(name).to_arrow(),
-        lambda: lethe_spark.read(spark, name).collect(),
-        lambda: lethe_spark.write(frame, name, batch_id="B"),
-        lambda: lethe_spark.revert(spark, name, ["A"]),
-    ):
-        with pytest.raises(LedgerError, match="LedgerLost"):
-            attempt()
-
-
 def accept(story: Story, ledger: str | None = None) -> None:
     """What the operator launches when the annotation names the head."""
     table = story.table()
@@ -226,8 +195,7 @@ def test_an_accepted_replacement_continues_with_the_last_ledger(spark: SparkSess
     """Its rows were copied by an engine that sees deleted rows: of B, whose tombstone is active, and of D, which was purged. No
     batch is promoted twice, though all of them still lie in the buffer."""
     story = a_story(spark, lake, format_version=version)
-    story.put("D")
-    story.consolidate("D")
+    story.filled("D")
     story.revert("D", name="revert-d")
     story.vacuum()
     story.revert("B", name="revert-b")
@@ -279,3 +247,115 @@ def test_another_head_than_the_accepted_one_stays_refused(spark: SparkSession, l
         story.run(wanted, before_commit=lambda: story.append_as_foreign_writer("Y"))
 
     assert story.keys().get(names.LEDGER) is None
+
+
+# --- tables that are replaced while a run works ----------------------------------------------------------------------
+# A run works on the table that was there when it was asked for: never on another one that has its name now.
+
+
+@pytest.fixture
+def story(spark: SparkSession, lake: Lake) -> Story:
+    """A was taken back; it still lies in the buffer, as B does, which is live."""
+    return begun(spark, lake)
+
+
+@built_once
+def begun(spark: SparkSession, lake: Lake, catalog: str = "lite", format_version: int = 2) -> Story:
+    story = Story.begin(spark, lake, catalog=catalog, format_version=format_version)
+    story.put("A", "B", "C")
+    story.consolidate("A", "B")
+    story.revert("A")
+    return story
+
+
+def drop(story: Story) -> None:
+    story.spark.sql(f"DROP TABLE {story.full_name}")
+
+
+def drop_and_create(story: Story) -> None:
+    drop(story)
+    story.spark.sql(f"CREATE TABLE {story.full_name} ({SCHEMA}) USING iceberg")
+
+
+def rename_and_create(story: Story) -> None:
+    # A name of its own: the story of another test has the same name.
+    story.spark.sql(f"ALTER TABLE {story.full_name} RENAME TO {story.name}_{uuid4().hex}")
+    story.spark.sql(f"CREATE TABLE {story.full_name} ({SCHEMA}) USING iceberg")
+
+
+def snapshots_of(story: Story) -> int | None:
+    """None: there is no table."""
+    table = SparkTable.load(story.spark, story.catalog, story.name)
+    return None if table is None else table.snapshot_count
+
+
+def consolidation(story: Story, uuid: str) -> RunSpec:
+    return story.consolidation("A", "C", seen_table_uuid=uuid)
+
+
+def restatement(story: Story, uuid: str) -> RunSpec:
+    return story.restatement(a_request("another", batch_ids=("B",)), seen_table_uuid=uuid)
+
+
+def vacuuming(story: Story, uuid: str) -> RunSpec:
+    return story.vacuuming(seen_table_uuid=uuid)
+
+
+CHANGES = [(drop, None), (drop_and_create, 0), (rename_and_create, 0)]
+QUICK = {(restatement, drop_and_create)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "change", "left"),
+    [
+        pytest.param(
+            asked,
+            change,
+            left,
+            id=f"{change.__name__}-{asked.__name__}",
+            marks=() if (asked, change) in QUICK else pytest.mark.long,
+        )
+        for change, left in CHANGES
+        for asked in (consolidation, restatement, vacuuming)
+    ],
+)
+def test_a_run_refuses_another_table_of_the_name_and_creates_none(
+    story: Story, asked: Callable[[Story, str], RunSpec], change: Callable[[Story], None], left: int | None
+) -> None:
+    spec = asked(story, str(story.table().metadata.table_uuid))
+    change(story)
+
+    with pytest.raises(TableError, match=rf"TableReplaced: {story.name} was dropped, created again or renamed"):
+        story.run(spec)
+
+    assert snapshots_of(story) == left
+
+
+@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.long)])
+def test_a_table_that_is_replaced_between_plan_and_commit_gets_nothing(
+    spark: SparkSession, lake: Lake, version: int
+) -> None:
+    story = begun(spark, lake, format_version=version)
+    uuid = str(story.table().metadata.table_uuid)
+
+    with pytest.raises(TableError, match="TableReplaced"):
+        story.run(consolidation(story, uuid), before_commit=lambda: rename_and_create(story))
+
+    assert snapshots_of(story) == 0
+
+
+def test_the_sdk_commits_to_the_table_that_it_began_with(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is replaced while the rows are written."""
+    written = batch_writer.write_rows
+
+    def write_rows(*of: object) -> object:
+        files = written(*of)  # type: ignore[arg-type]
+        rename_and_create(story)
+        return files
+
+    monkeypatch.setattr(batch_writer, "write_rows", write_rows)
+
+    with pytest.raises(TableError, match="TableReplaced"):
+        lethe_spark.write(story.spark.sql("SELECT 1L AS v, 1 AS day"), story.full_name, batch_id="S")
+
+    assert snapshots_of(story) == 0

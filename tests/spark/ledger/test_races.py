@@ -22,10 +22,7 @@ MIN_SECONDS = 6.0
 @built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A and B are in the table."""
-    story = Story.begin(spark, lake)
-    story.put("A", "B")
-    story.consolidate("A", "B")
-    return story
+    return Story.begin(spark, lake).filled("AB")
 
 
 def test_two_consolidations_at_one_moment_are_both_remembered(story: Story) -> None:
@@ -37,16 +34,6 @@ def test_two_consolidations_at_one_moment_are_both_remembered(story: Story) -> N
     assert story.states() == dict.fromkeys("ABEF", "promoted")
     assert story.consolidate("E", "F").outcome == "AlreadyCommitted"
     story.check_reads(of_batches("A", "B", "E", "F"))
-
-
-@pytest.mark.long
-def test_a_consolidation_and_a_revert_at_one_moment_are_both_remembered(story: Story) -> None:
-    story.put("E")
-
-    story.consolidate("E", before_commit=lambda: story.revert("A"))
-
-    assert story.states() == {"A": "reverted", "B": "promoted", "E": "promoted"}
-    story.check_reads(of_batches("B", "E"))
 
 
 def test_an_emptied_ledger_is_an_empty_file_and_does_not_fall_back_to_the_one_before(story: Story) -> None:

@@ -48,15 +48,6 @@ def test_a_run_refuses_a_table_that_was_rolled_back_since_it_was_asked_for(story
 
 
 @pytest.mark.long
-def test_a_run_refuses_a_table_that_is_rolled_back_while_it_works(story: Story) -> None:
-    """Its plan fails to commit, and it does not plan again on a head that nobody accepted."""
-    with pytest.raises(InputError, match="does not descend"):
-        story.run(seeing_the_head(story, "C"), before_commit=lambda: roll_back(story))
-
-    assert story.states() == {"A": "promoted"}
-
-
-@pytest.mark.long
 def test_a_run_goes_on_from_a_head_that_grew(story: Story) -> None:
     spec = seeing_the_head(story, "C")
     story.append_as_foreign_writer("F")
