@@ -1,7 +1,7 @@
 """Writing, reverting and undoing from a Spark job of one's own: one commit each, once, without an operator."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -172,41 +172,6 @@ def test_a_job_that_dies_at_any_step_and_is_repeated_loads_its_rows_once(
     assert ledger(flights).version == 2
 
 
-@pytest.mark.long
-def test_a_commit_without_an_answer_of_the_catalog_is_looked_up_and_made_once(
-    flights: Flights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SQLite refuses writes while another connection holds its lock: the first attempt ends in doubt."""
-    with ExitStack() as lock:
-        attempts: list[str] = []
-
-        def step(name: str) -> None:
-            if name == "before-commit":
-                attempts.append(name)
-                if len(attempts) == 1:
-                    lock.enter_context(flights.lake.locked_catalog())
-                else:
-                    lock.close()
-
-        lethe_spark.write(frame(flights, 0), flights.full_name, batch_id="A")
-        monkeypatch.setattr(own_job, "crash_point", step)
-        done = lethe_spark.write(frame(flights, 1, 2), flights.full_name, batch_id="B")
-
-    assert (done.already, done.rows, len(attempts)) == (False, 2, 2)
-    assert seen(flights) == {"A": 1, "B": 2}
-
-
-@pytest.mark.long
-def test_an_increment_holds_what_a_replacement_brought_and_what_it_took(flights: Flights) -> None:
-    first = lethe_spark.write(frame(flights, 1, 2), flights.full_name, batch_id="A")
-    lethe_spark.write(frame(flights, 3), flights.full_name, batch_id="A2", batch_ids_to_replace=["A"])
-
-    assert first.snapshot_id is not None
-    for rows, wanted in {"appended": ["A2"], "deleted": ["A", "A"]}.items():
-        found = lethe.scan(flights.full_name, since=first.snapshot_id, rows=rows).to_arrow()  # type: ignore[arg-type]
-        assert found["batch_id"].to_pylist() == wanted
-
-
 def test_a_batch_column_in_the_frame_must_hold_the_batch_id_in_every_row(flights: Flights) -> None:
     rows = frame(flights, 1, 2)
     lethe_spark.write(rows.withColumn("batch_id", F.lit("A")), flights.full_name, batch_id="A")
@@ -218,14 +183,6 @@ def test_a_batch_column_in_the_frame_must_hold_the_batch_id_in_every_row(flights
         assert "secret" not in str(lethe_cli.value)
 
     assert (seen(flights), flights.handle().head_id) == ({"A": 2}, head)
-
-
-@pytest.mark.long
-def test_a_batch_without_rows_is_a_batch(flights: Flights) -> None:
-    done = lethe_spark.write(frame(flights), flights.full_name, batch_id="A")
-
-    assert (done.rows, seen(flights), ledger(flights).batches["A"].rows) == (0, {}, 0)
-    assert lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A").already
 
 
 def test_columns_are_matched_by_name_and_what_does_not_fit_is_named(make_flights: Callable[..., Flights]) -> None:
@@ -278,7 +235,7 @@ def test_a_revert_with_a_name_is_done_once_also_after_its_undo(flights: Flights)
     assert seen(flights) == {}
 
 
-def test_a_batch_that_was_taken_back_before_it_came_stays_out(flights: Flights) -> None:
+def test_a_batch_that_was_taken_back_before_or_after_it_came_stays_out(flights: Flights) -> None:
     reverted = lethe_spark.revert(flights.spark, flights.full_name, "A")
     with refused("BatchTakenBack"):
         lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A")
@@ -287,14 +244,7 @@ def test_a_batch_that_was_taken_back_before_it_came_stays_out(flights: Flights) 
     lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A")
 
     assert seen(flights) == {"A": 1}
-
-
-@pytest.mark.long
-def test_a_batch_that_was_reverted_after_it_came_does_not_come_again(flights: Flights) -> None:
-    """A stream that replays the epoch goes on."""
-    lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A")
     lethe_spark.revert(flights.spark, flights.full_name, ["A"])
-
     assert lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A").already
     assert seen(flights) == {}
 
