@@ -97,8 +97,7 @@ def test_a_group_changes_nothing_on_a_table_that_was_rolled_back_since_it_was_as
 ) -> None:
     """Between the operator's look and the run somebody took the table back to before D came. Nothing is done to a table that
     nobody expects, and no request is refused for it: once the head is accepted, the same group is carried out on it."""
-    story.put("D")
-    story.consolidate("D")
+    story.filled("D")
     head, before = story.snapshots()[:2]
     requests = a_request("one", batch_ids=("A",)), a_request("two", batch_ids=("D",))
     group = story.restatement(*requests, seen_snapshot_id=head.snapshot_id, seen_sequence_number=head.sequence_number)

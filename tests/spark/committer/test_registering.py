@@ -12,13 +12,11 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.committer import work
 from lethe_spark.committer.work import NeedsSpark, register_small_set
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.run.context import KILLED
 from pyspark.sql import SparkSession
 
-from tests.spark.committer.test_committer import shown
 from tests.spark.parameters import some
-from tests.spark.support.mailbox import Process, committer
-from tests.spark.support.registering import Registering, a_file, begin
+from tests.spark.support.mailbox import Process
+from tests.spark.support.registering import Registering, a_file
 from tests.spark.support.story import of_batches
 from tests.support.lake import Lake
 from tests.support.mailbox import Namespace
@@ -29,7 +27,7 @@ from tests.support.servers.s3 import READER, S3
 def story(spark: SparkSession, lake: Lake, process: Process) -> Registering:
     """The table exists, with batch 0; a Job has created it."""
     assert process.is_up()
-    story = begin(spark, lake)
+    story = Registering.begin(spark, lake)
     story.put("0")
     story.register("0")
     return story
@@ -61,7 +59,7 @@ def test_files_of_producers_become_the_table_s_as_they_are(story: Registering, n
 
 def test_a_job_says_the_same_of_the_same_batches(story: Registering, namespace: Namespace) -> None:
     """Batches that are good, refused, missing, and wait beside the run: by the committer and by a Job, in two tables."""
-    by_job = begin(story.spark, story.lake)
+    by_job = Registering.begin(story.spark, story.lake)
     by_job.put("0")
     by_job.register("0")
     for one in (story, by_job):
@@ -90,42 +88,7 @@ def test_a_job_says_the_same_of_the_same_batches(story: Registering, namespace: 
         assert len(list(Path(one.buffer.path, names.REFUSED_FOLDER).rglob("*.parquet"))) == 2
 
 
-@pytest.mark.long
-def test_the_table_of_batches_shows_what_still_waits(
-    story: Registering, namespace: Namespace, process: Process
-) -> None:
-    story.put("A", "later")
-
-    namespace.carried_out(story.registration("A", batch_tracking=True))
-
-    wanted = {"0": "promoted", "A": "promoted", "later": "buffered"}
-    namespace.server.wait_for(lambda: shown(story).items() >= wanted.items(), 60, process.log[-3000:])
-
-
 # --- deaths and races -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("step", [pytest.param("after-read", marks=pytest.mark.long), "after-commit"])
-def test_a_run_whose_committer_died_is_carried_out_once_by_the_next(
-    spark: SparkSession, lake: Lake, another: Namespace, log_file: Path, step: str
-) -> None:
-    story = begin(spark, lake)
-    story.put("0", "A", "B")
-    story.register("0")
-    spec = story.registration("A", "B")
-    another.ask(spec)
-    with committer(another.server, lake, log_file, crash_at=step) as dying:
-        assert dying.wait() == KILLED, dying.log[-3000:]
-    assert another.document(spec, "result.json") is None
-
-    with committer(another.server, lake, log_file) as process:
-        result = another.result(spec)
-
-    assert result.outcome == ("Committed" if step == "after-read" else "AlreadyCommitted"), process.log[-3000:]
-    assert commits_of(story, spec) == 1
-    assert story.paths() == story.places("0", "A", "B")
-    story.check_reads(of_batches("0", "A", "B"))
 
 
 def test_a_job_that_loses_to_the_committer_adds_only_the_rest(story: Registering, namespace: Namespace) -> None:
@@ -163,7 +126,6 @@ def test_a_buffer_that_it_may_not_read_is_left_to_a_job(
     lake.add_catalog(f"of-{denied}", type="sql", **home, **s3.properties(READER), **{"s3.path-style-access": "true"})
     make_session(f"of-{denied}")
     story = Registering.begin(spark, lake, (), f"of-{denied}")
-    assert isinstance(story, Registering)
     first, second = (BufferRef(uri=f"s3://{bucket}/air") for bucket in (f"{lake_bucket}/first", name))
     put_object(s3, lake_bucket, "first/air", "0")
     put_object(s3, name, "air", "A")

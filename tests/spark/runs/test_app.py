@@ -1,35 +1,28 @@
 """An application as a process: exit codes, results, signals, and what its log may not hold."""
 
 import json
+import os
 import signal
+import subprocess
+import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from lethe import tracing
 from lethe.contract.result import Phase
 from lethe.contract.run import RunBoundary, TableRef
 from lethe_spark.run.launching import ARCHIVE
+from lethe_spark.run.progress import running_tasks
 from pyspark.sql import SparkSession
 
 from tests.spark.support.driver import Driver
 from tests.spark.support.flights import Flights
+from tests.support import trace_collector
 from tests.support.lake import CATALOG, Lake
-
-
-@pytest.mark.long
-def test_a_run_reports_its_result_and_exits_with_0(flights: Flights, driver: Driver) -> None:
-    flights.lake.buffer(flights.name).put("A", [{"v": n, "day": 1} for n in range(7)])
-
-    ended = driver.run(flights.run_of("A"))
-
-    assert ended.result is not None, ended.log
-    assert (
-        ended.code,
-        ended.result.outcome,
-        ended.result.batches_promoted,
-        ended.result.rows_added,
-    ) == (0, "Committed", 1, 7)
-    assert flights.rows_per_batch() == {"A": 7}
 
 
 def test_a_jvm_maps_the_archive_of_classes(spark: SparkSession) -> None:
@@ -104,3 +97,111 @@ def wait_for_phase(progress: Path, phases: set[Phase], within_seconds: int) -> N
             return
         time.sleep(0.02)
     pytest.fail(f"the run was not in {phases} within {within_seconds} s")
+
+
+# --- sessions --------------------------------------------------------------------------------------------------------
+# Spark within a driver: one session after the other, what its Python workers have, and the tasks that progress reports.
+
+
+# The settings of the first session would make the second one fail if it inherited them, as between Kubernetes and one process.
+# So would its secret, which Spark keeps with Hadoop's user.
+TWO_SESSIONS = f"""
+from lethe_spark import make_session
+first = make_session("{CATALOG}", {{"spark.master": "local[3]", "spark.of.the.first": "x", "spark.task.cpus": "3"}})
+assert first.range(10).count() == 10
+first.stop()
+second = make_session("{CATALOG}", {{"spark.master": "local[2]", "spark.authenticate": "false"}})
+conf = dict(second.sparkContext.getConf().getAll())
+print(second.range(100).count(), conf["spark.master"], conf.get("spark.of.the.first"), conf.get("spark.task.cpus"))
+print(second.sql("SHOW NAMESPACES IN {CATALOG}").count() >= 0)
+hadoop = second._jvm.org.apache.hadoop
+print(hadoop.security.UserGroupInformation.getCurrentUser().getCredentials().getSecretKey(hadoop.io.Text("sparkCookie")))
+"""
+
+
+def test_a_second_session_has_its_own_settings_in_the_same_jvm(lake: Lake) -> None:
+    _ = lake.catalog
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_SESSIONS],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        env={**os.environ, "PYICEBERG_HOME": str(lake.home), "LETHE_DRIVER_MEMORY": "512m"},
+    )
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split("\n")[:3] == ["100 local[2] None None", "True", "None"]
+
+
+def test_a_task_finds_no_archive_on_its_path_and_what_it_imports_loaded(spark: SparkSession) -> None:
+    """An archive is gone through again by every task, which takes longer than a hundred small files do."""
+
+    def look(_: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        import pyspark
+        from lethe.decoder.process import _Server
+
+        archives = [p for p in sys.path if Path(p).is_file()]
+        yield pd.DataFrame(
+            {
+                "archives": [len(archives)],
+                "loaded": ["lethe.ingest.buffer_files" in sys.modules],
+                "pyspark": [pyspark.__file__],
+                "decoders": [_Server._control is not None and _Server._program is None],
+            }
+        )
+
+    found = (
+        spark.range(0, 1, 1, 1)
+        .mapInPandas(look, "archives int, loaded boolean, pyspark string, decoders boolean")
+        .collect()
+    )
+
+    assert [(r.archives, r.loaded, Path(r.pyspark).is_file()) for r in found] == [(0, True, True)]
+    assert [r.decoders for r in found] == [True]  # the server of decoders is a fork of the daemon
+
+
+def test_tasks_of_running_jobs_are_counted(spark: SparkSession) -> None:
+    done, running = (
+        threading.Event(),
+        threading.Thread(
+            target=lambda: spark.sparkContext.parallelize(range(4), 4).foreach(lambda _: __import__("time").sleep(1))
+        ),
+    )
+    running.start()
+    seen: tuple[int, int] = (0, 0)
+    while running.is_alive() and seen[1] == 0:
+        seen = running_tasks(spark.sparkContext)
+        done.wait(0.05)
+    running.join()
+
+    assert seen[1] == 4
+    assert running_tasks(spark.sparkContext) == (0, 0)
+
+
+# --- traces ----------------------------------------------------------------------------------------------------------
+# A run and its commit continue the trace of the reconcile that started them, in a Job and in the committer.
+
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+PARENT = f"00-{TRACE}-{SPAN}-01"
+
+
+def test_a_job_sends_its_run_and_its_commit(flights: Flights, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    flights.lake.buffer(flights.name).put("A", [{"v": 1, "day": 1}])
+    spec = flights.run_of("A", traceparent=PARENT)
+    monkeypatch.setenv("LETHE_LOG_FORMAT", "json")
+    with trace_collector.running() as collector:
+        monkeypatch.setenv(tracing.ENDPOINT, collector.url)
+
+        ended = driver.run(spec)
+
+    assert ended.code == 0, ended.log
+    run, session, commit = (collector.named(n) for n in ("run Consolidation", "start Spark", "commit"))
+    assert (run.service, run.trace, run.parent) == ("lethe-run", TRACE, SPAN)
+    assert (run.attributes["lethe.run.id"], run.attributes["lethe.run.exit_code"]) == (spec.run_id, 0)
+    assert {session.parent, commit.parent} == {run.id}
+    assert ended.result is not None
+    assert (ended.result.outcome, flights.rows_per_batch()) == ("Committed", {"A": 1})
+    assert commit.attributes["lethe.snapshot.id"] == ended.result.snapshot_id
+    assert "Committing" in run.events
+    assert f'"trace": "{TRACE}"' in ended.log

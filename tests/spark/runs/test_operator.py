@@ -27,10 +27,7 @@ from tests.support.lake import Lake
 @built_once
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A and B are in the table."""
-    story = Story.begin(spark, lake)
-    story.put("A", "B")
-    story.consolidate("A", "B")
-    return story
+    return Story.begin(spark, lake).filled("AB")
 
 
 def the_dataset(story: Story, status: Any = None) -> Dataset:
@@ -100,8 +97,7 @@ def test_a_revert_and_its_undo(story: Story) -> None:
 
 def test_a_rollback_is_seen_and_the_run_that_was_decided_before_it_refuses(story: Story) -> None:
     revert = a_restatement(story, "revert-a", operation="Revert", batchIds=["A"])
-    story.put("C")
-    story.consolidate("C")
+    story.filled("C")
     before = decided(story, revert)
     (run,) = started(before)
     older = story.snapshots()[1].snapshot_id
