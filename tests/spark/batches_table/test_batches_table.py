@@ -54,7 +54,6 @@ class Tracked(Story):
 def story(spark: SparkSession, lake: Lake) -> Tracked:
     """Batches A and B are in the table; C waits, D is unfinished."""
     story = Tracked.begin(spark, lake)
-    assert isinstance(story, Tracked)
     story.put("A", "B", "C", "D")
     (story.folder("D") / names.SUCCESS_MARKER).unlink()
     story.consolidate("A", "B")
@@ -129,64 +128,6 @@ def test_an_update_that_fails_does_not_fail_the_run(story: Tracked) -> None:
     assert (result.outcome, story.states()["C"]) == ("Committed", "promoted")
     assert result.not_tracked.startswith("BatchesTableTaken")
     assert story.shown()["C"] == "buffered"
-
-
-@pytest.mark.long
-def test_a_lost_table_is_rebuilt_with_the_same_rows(story: Tracked) -> None:
-    story.revert("A")
-    before = story.rows()
-    story.spark.sql(f"DROP TABLE {story.batches_table}")
-
-    story.vacuum()
-
-    assert [r for r in before if r["state"] != "buffered"] == story.rows() == story.wanted()
-
-
-@pytest.mark.long
-def test_a_ledger_that_was_cleaned_up_meanwhile_is_taken_whole(story: Tracked) -> None:
-    shows = {p for p in story.ledger_files().values() if p.name.endswith("-root.json")}
-    story.run(story.consolidation("C", batch_tracking=False))
-    for root in shows:
-        root.unlink()
-
-    story.revert("B")
-
-    assert story.rows() == story.wanted()
-    assert story.shown() == {"A": "promoted", "B": "reverted", "C": "promoted"}
-
-
-@pytest.mark.long
-def test_of_two_runs_at_once_neither_hides_what_the_other_did(story: Tracked) -> None:
-    story.consolidate("C", before_tracking=lambda: story.revert("A"))
-
-    assert story.shown() == {"A": "reverted", "B": "promoted", "C": "promoted"}
-    assert story.rows() == story.wanted()
-
-
-@pytest.mark.long
-def test_a_table_of_version_3_is_tracked_like_any_other(spark: SparkSession, lake: Lake) -> None:
-    story = Tracked.begin(spark, lake)
-    assert isinstance(story, Tracked)
-    story.put("A", "B")
-    spec = story.consolidation("A")
-    assert spec.table.create is not None
-    create = spec.table.create.model_copy(update={"format_version": 3})
-    story.run(spec.model_copy(update={"table": spec.table.model_copy(update={"create": create})}))
-
-    story.revert("A")
-
-    assert (story.table().format_version, story.shown()) == (3, {"A": "reverted", "B": "buffered"})
-
-
-def test_after_a_rollback_the_batches_of_the_head_are_shown(story: Tracked) -> None:
-    first = story.head().snapshot_id
-    story.consolidate("C")
-    story.spark.sql(f"CALL {story.catalog}.system.rollback_to_snapshot('{story.name}', {first})")
-
-    story.revert("A")
-
-    assert story.shown() == {"A": "reverted", "B": "promoted"}
-    assert story.rows() == story.wanted()
 
 
 def test_a_users_own_job_keeps_the_table_up_to_date_and_makes_none(story: Tracked) -> None:

@@ -27,9 +27,7 @@ def the_view(table: str, batches: str) -> str:
 @pytest.fixture
 def story(spark: SparkSession, lake: Lake) -> Story:
     """A was reverted, B was replaced by B2, and C is as it was; a foreign writer has appended a row without a batch."""
-    story = Story.begin(spark, lake)
-    story.put("A", "B", "C")
-    story.consolidate("A", "B", "C")
+    story = Story.begin(spark, lake).filled("ABC")
     story.revert("A")
     story.replay("B", by="B2")
     story.append_as_foreign_writer(None)

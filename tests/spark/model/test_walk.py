@@ -19,7 +19,7 @@ from tests.spark.model.world import World
 from tests.support.lake import Lake
 
 SETUPS = (Setup(2), Setup(3), Setup(2, "PositionDeletes"), Setup(3, "DeletionVectors"))
-SHORT_STEPS, SHORT_WALKS = 5, 5  # walks with each setup
+SHORT_STEPS, SHORT_WALKS = 5, 3  # walks with each setup
 FEW_IDS = "ABCDEFGH"  # in short walks, so that acts meet
 LONG_STEPS = 40
 SEED = 20261127

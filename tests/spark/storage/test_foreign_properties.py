@@ -20,6 +20,7 @@ from lethe_spark.jvm.standalone_jvm import SmallJvm
 from lethe_spark.sql import rest_servers
 from pyspark.sql import SparkSession
 
+from tests.spark.parameters import tuples
 from tests.spark.support.story import ALL_GONE, Story, of_arrow, of_batches, of_spark
 from tests.support.client_properties import of_java, unreviewed
 from tests.support.foreign_properties import ENDS, canaries, poison
@@ -114,16 +115,13 @@ def test_a_table_does_not_configure_the_jvm_of_its_runs(
     lake.add_catalog("poisoned", **own, **s3.properties(), **{"s3.path-style-access": "true"})
     catalogs.load("poisoned").create_namespace("air")
     make_session("poisoned")
-    story = Story.begin(spark, lake, ("day",), "poisoned")
-    story.put("A", "B")
-    story.consolidate("A", "B")
+    story = Story.begin(spark, lake, ("day",), "poisoned").filled("AB")
     harmful = canaries(canary, "configuration", "from-catalog")
     del harmful["parquet.crypto.factory.class"]  # refused, see below
     poison(story.table(), harmful, s3.properties())
 
     with log_of(spark, tmp_path / "jvm.log") as log:
-        story.put("C")
-        story.consolidate("C")
+        story.filled("C")
         story.revert("A")
         story.vacuum(ALL_GONE)
         assert of_spark(lethe_spark.read(spark, story.full_name)) == of_batches("B", "C")
@@ -138,19 +136,21 @@ def test_a_table_does_not_configure_the_jvm_of_its_runs(
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
+    tuples(
+        [
+            ("write.location-provider.impl", ENDS),
+            ("write.py-location-provider.impl", ENDS),
+            ("parquet.crypto.factory.class", ENDS),
+            ("write.data.path", "hdfs://127.0.0.1:1/x"),
+        ],
         ("write.location-provider.impl", ENDS),
-        ("write.py-location-provider.impl", ENDS),
-        ("parquet.crypto.factory.class", ENDS),
         ("write.data.path", "hdfs://127.0.0.1:1/x"),
-    ],
+    ),
 )
 def test_a_table_that_the_jvm_would_follow_is_refused_by_name(
     spark: SparkSession, lake: Lake, name: str, value: str
 ) -> None:
-    story = Story.begin(spark, lake)
-    story.put("A")
-    story.consolidate("A")
+    story = Story.begin(spark, lake).filled("A")
     spark.sql(f"ALTER TABLE {story.full_name} SET TBLPROPERTIES ('{name}' = '{value}')")
 
     story.put("B")
@@ -161,9 +161,7 @@ def test_a_table_that_the_jvm_would_follow_is_refused_by_name(
 
 
 def test_a_table_that_becomes_so_is_refused_at_the_next_look(spark: SparkSession, lake: Lake) -> None:
-    story = Story.begin(spark, lake)
-    story.put("A")
-    story.consolidate("A")
+    story = Story.begin(spark, lake).filled("A")
     handle = SparkTable.load(spark, story.catalog, story.name)
     assert handle is not None
     spark.sql(f"ALTER TABLE {story.full_name} SET TBLPROPERTIES ('write.location-provider.impl' = '{ENDS}')")
@@ -181,9 +179,7 @@ def test_a_catalog_of_a_tenant_does_not_configure_the_jvm(
         lake.add_catalog("tenant", type="rest", uri=uri, **HOSTS, **{"spark.io-impl": RESOLVING})
         with log_of(spark, tmp_path / "jvm.log") as log:
             make_session("tenant")
-            story = Story.begin(spark, lake, ("day",), "tenant")
-            story.put("A", "B")
-            story.consolidate("A", "B")
+            story = Story.begin(spark, lake, ("day",), "tenant").filled("AB")
             story.revert("A")
             assert of_spark(lethe_spark.read(spark, story.full_name)) == of_batches("B")
             assert of_arrow(lethe.scan(story.full_name).to_arrow()) == of_batches("B")
@@ -207,9 +203,7 @@ def test_a_host_that_no_configuration_names_is_refused_by_name(
     assert rest.fault is None
     server = str(catalogs.properties("rest")["uri"])
     make_session("rest")
-    story = Story.begin(spark, lake, ("day",), "rest")
-    story.put("A")
-    story.consolidate("A")
+    story = Story.begin(spark, lake, ("day",), "rest").filled("A")
     with answering(server, {"s3.endpoint": canary.uri}, "metadata") as uri:
         lake.add_catalog("unnamed", type="rest", uri=uri)
         make_session("unnamed")

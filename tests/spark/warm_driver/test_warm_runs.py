@@ -93,10 +93,7 @@ def warm(lake: Lake, tmp_path_factory: pytest.TempPathFactory, request: pytest.F
 
 @pytest.fixture
 def story(spark: SparkSession, lake: Lake) -> Story:
-    story = Story.begin(spark, lake)
-    story.put("A", "B", "C")
-    story.consolidate("A", "B", "C")
-    return story
+    return Story.begin(spark, lake).filled("ABC")
 
 
 AS_EVER: dict[str, str] = {}
