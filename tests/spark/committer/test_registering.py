@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
 from lethe.base.ids import batch_folder
-from lethe.contract.run import BufferRef, RunSpec
+from lethe.contract.run import BufferRef
 from lethe_spark.apps.session import make_session
 from lethe_spark.committer import work
 from lethe_spark.committer.work import NeedsSpark, register_small_set
@@ -31,11 +31,6 @@ def story(spark: SparkSession, lake: Lake, process: Process) -> Registering:
     story.put("0")
     story.register("0")
     return story
-
-
-def commits_of(story: Registering, spec: RunSpec) -> int:
-    """How many snapshots of the head's history the run made."""
-    return sum(story.keys(s).get("lethe.run-id") == spec.run_id for s in story.snapshots())
 
 
 # --- what it does -----------------------------------------------------------------------------------------------------------

@@ -62,9 +62,6 @@ class Changing(Names):
     def change(self, *changes: Change, by: str = "C1", **at: Callable[[], object]) -> RequestResult:
         return self.restate(self.a_change(*changes, by=by), **at)
 
-    def put_in(self, replacement: Replacement) -> RequestResult:
-        return self.restate(a_request("by-keys", "Replay", batch_ids=(), replacement=replacement))
-
 
 # Of two batches, on both days, one that nobody has, and one that goes without being there.
 SOME: tuple[Change, ...] = (
