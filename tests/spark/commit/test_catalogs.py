@@ -46,14 +46,15 @@ class Glued:
     story: Story
     glue: Glue
     place: Place
+    folder: str = "buffer"
 
     @property
     def buffer(self) -> BufferRef:
-        return BufferRef(uri=self.place.at("buffer"))
+        return BufferRef(uri=self.place.at(self.folder))
 
     def consolidate(self, *batch_ids: str, **at: object) -> None:
         for batch_id in batch_ids:
-            put_on(self.place, "buffer", batch_id)
+            put_on(self.place, self.folder, batch_id)
         self.story.run(self.story.consolidation(*batch_ids, buffer=self.buffer), **at)  # type: ignore[arg-type]
 
     def restate(self, request: RestatementRequest, **at: object) -> bool:
@@ -155,7 +156,7 @@ def test_rows_that_another_engine_deleted_on_a_void_spec_stay_deleted(glued: Glu
     """Also those of batches that were taken back, in each way, and purged."""
     spark, lake, catalog = glued.story.spark, glued.story.lake, glued.story.catalog
     story = Native.begin(spark, lake, (), catalog, deletes=Deletes(mode))
-    of_void = Glued(story, glued.glue, glued.place)
+    of_void = Glued(story, glued.glue, glued.place, "buffer_of_void")
     give_void_spec(story)
     of_void.consolidate("D", "E")
     delete_by_equality(story, "day", 2, void_spec(story))

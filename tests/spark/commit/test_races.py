@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from lethe.contract.result import RequestResult
 from lethe.iceberg import catalogs
-from lethe_operator.decide.restatement.queue import PAUSE_BETWEEN_COMMITS
+from lethe_operator.restatement.queue import PAUSE_BETWEEN_COMMITS
 from lethe_spark.apps.session import make_session
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException

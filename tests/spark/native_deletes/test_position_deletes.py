@@ -10,6 +10,7 @@ import lethe
 import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
+from lethe.contract.settings import Deletes
 from lethe_spark.jobs.vacuum.compaction import compact_small_files
 from lethe_spark.jobs.vacuum.job import rewrite_manifests
 from lethe_spark.jvm.data_files import tasks_of, write_position_deletes
@@ -186,7 +187,7 @@ def test_after_an_upgrade_to_version_3_vectors_take_over_the_positions(story: Na
     story.revert("A", name="a")
     story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version'='3')")
 
-    upgraded = story.seen_as(Native, format_version=3)
+    upgraded = story.seen_as(Native, format_version=3, deletes=Deletes.DELETION_VECTORS)
     upgraded.revert("B", name="b")
 
     assert [path.endswith(".puffin") for _, path, _ in upgraded.deletes_now()] == [True, True]
