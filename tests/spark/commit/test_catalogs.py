@@ -19,7 +19,7 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.jobs.vacuum import purge
 from lethe_spark.jvm.gateway import jvm
 from lethe_spark.jvm.scan_tasks import ScannedFiles
-from lethe_spark.sql import rest_guard
+from lethe_spark.sql import rest_servers as rest_guard
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some

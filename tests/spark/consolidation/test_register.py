@@ -13,7 +13,7 @@ import pytest
 from lethe.base import names
 from lethe.base.errors import InputError, TransientError
 from lethe.base.ids import batch_folder
-from lethe.buffer.layout import file_etag
+from lethe.base.objects import file_etag
 from lethe.buffer.promotion import plan_sweep
 from lethe.contract.run import BufferRef, CreateTable, TableRef
 from lethe.ingest.registrable import TAIL_BYTES

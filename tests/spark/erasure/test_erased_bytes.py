@@ -19,9 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.contract.settings import Deletes
 from lethe_spark.apps.session import make_session
-from lethe_spark.jvm.data_files import tasks_of, write_vectors
-from lethe_spark.jvm.data_files import tasks_of
-from lethe_spark.jvm.deletes import to_blob, write_vectors
+from lethe_spark.jvm.data_files import tasks_of, to_blob, write_vectors
 from lethe_spark.jvm.spark_table import SparkTable
 from pyroaring import FrozenBitMap64
 from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ import pytest
 from lethe.contract.result import RunResult
 from lethe.contract.run import Provenance, SnapshotLimits
 from lethe.contract.settings import Deletes
-from lethe.restatement.record import values_digest
+from lethe.restatement.plan import values_digest
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import pairs, some, tuples

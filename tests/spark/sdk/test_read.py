@@ -13,7 +13,7 @@ import pytest
 from lethe.base.errors import InputError, LedgerError
 from lethe_spark.jvm import scan_tasks as staged
 from lethe_spark.jvm.scan_tasks import held_now, plan_tasks, stage, staged_now
-from lethe_spark.jvm.sql_expressions import in_set
+from lethe_spark.jvm.spark_table import in_set
 from lethe_spark.sdk import reader
 from lethe_spark.sql import searching
 from pyspark.sql import DataFrame, SparkSession

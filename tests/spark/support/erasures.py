@@ -17,8 +17,6 @@ from lethe.cli.main import cli
 from lethe.contract.result import ErasureOutcome, RunResult
 from lethe.contract.run import RunSpec, SnapshotLimits
 from lethe.ledger.tombstone import Erasure
-from pyspark.sql import SparkSession
-from lethe.ledger.erasure import Erasure
 
 from tests.spark.support.story import Story, local
 from tests.support.builders import a_request

@@ -13,8 +13,6 @@ from lethe.contract.result import RunResult
 from lethe.contract.run import ConsolidationSpec, CreateTable, RunSpec, TableRef
 from lethe.ingest.shared_folders import open_buffer
 from lethe.ledger.ledger import get_many
-from pyspark.sql import SparkSession
-from lethe.storage.surroundings import open_buffer
 
 from tests.spark.support.story import Story, local, some_rows
 from tests.support.builders import NOW
