@@ -75,7 +75,7 @@ class TablesAround:
         self._sweep_at = clock() + AGAIN_SECONDS
 
     def of(self, uri: str, properties: Mapping[str, str]) -> tuple[str, ...]:
-        """The folders at and above a URI that hold a table, as `surroundings.tables_around`.
+        """The folders at and above a URI that hold a table, as `shared_folders.tables_around`.
 
         A folder is checked by one thread at a time, and the others wait for its result.
 

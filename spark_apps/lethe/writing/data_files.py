@@ -276,7 +276,7 @@ def without_unused(rows: pa.Table) -> pa.Table:
     rows = rows.unify_dictionaries().combine_chunks()
     for at, column in enumerate(rows.schema):
         if pa.types.is_dictionary(column.type):
-            rows = rows.set_column(at, field, _without_unused(rows.column(at)))
+            rows = rows.set_column(at, column, _without_unused(rows.column(at)))
     return rows
 
 

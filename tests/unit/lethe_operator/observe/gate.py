@@ -60,8 +60,8 @@ def clock() -> ManualClock:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     gate = Gate()
     monkeypatch.setattr(module, "open_store", lambda _uri, _properties: gate)
-    monkeypatch.setattr(module.surroundings, "places_around", lambda _uri: ())
-    monkeypatch.setattr(module.surroundings, "claim_in", lambda _store, _uri: None)
+    monkeypatch.setattr(module.shared_folders, "places_around", lambda _uri: ())
+    monkeypatch.setattr(module.shared_folders, "claim_in", lambda _store, _uri: None)
     return gate
 
 
