@@ -166,7 +166,7 @@ class Story:
     # --- runs -----------------------------------------------------------------------------------------------------
 
     def spec(self, kind: RunKind, keys: Iterable[str], **changes: Any) -> RunSpec:
-        create = CreateTable(schema=SCHEMA, partition_by=self.partition_by, format_version=self.format_version)
+        create = CreateTable(table_schema=SCHEMA, partition_by=self.partition_by, format_version=self.format_version)
         wanted: dict[str, Any] = {
             "run_id": run_id(self.name, kind.family, keys),
             "dataset": DatasetRef(namespace="air", name=self.name, uid=self.name),
@@ -211,7 +211,7 @@ class Story:
     def consolidate(self, *batch_ids: str, **at: Callable[[], object]) -> RunResult:
         return self.run(self.consolidation(*batch_ids), **at)
 
-    def restate_all(self, *requests: RestatementRequest, **at: Callable[[], object]) -> RunResult:
+    def restate_all(self, *requests: RestatementRequest, **at: Callable[[], object]) -> Any:
         """Carry a group out by one run."""
         return self.run(self.restatement(*requests), **at)
 
@@ -432,14 +432,14 @@ def avro(uri: str) -> list[dict[str, Any]]:
                     active[(t["namespace"], t["id"])] = t
         return list(active.values())
     with open(local(uri), "rb") as stream:
-        return list(fastavro.reader(stream))  # type: ignore[arg-type]
+        return list(fastavro.reader(stream))
 
 
 def local(uri: str) -> str:
     return "/" + uri.removeprefix("file:").lstrip("/") if uri.startswith("file:") else uri
 
 
-def results_by_name(result: RunResult) -> dict[str, RequestResult]:
+def results_by_name(result: Any) -> dict[str, RequestResult]:
     """The results of the requests of a run, in the namespace `ns`, by name."""
     return {r.name.removeprefix("ns/"): r for r in result.requests}
 
