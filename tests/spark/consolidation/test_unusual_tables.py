@@ -159,7 +159,8 @@ def test_files_with_values_of_such_a_column_are_read_without_them(
     spark.sql(f"ALTER TABLE {story.full_name} DROP COLUMN shape")
 
     assert read() == others
-    assert read(since=before) == others
+    deleted = read(since=before, rows="deleted")
+    assert [r for r in read(since=before) if r not in deleted] == others
     assert of_arrow(lethe.scan(story.full_name).to_arrow()) == of_batches("A") + Counter([("B", 7, 1)])
     assert story.revert("A").succeeded
     assert lethe.scan(story.full_name).to_arrow().to_pylist() == others
