@@ -44,7 +44,7 @@ def test_no_text_of_a_definition_chooses_the_place_of_a_table(
 ) -> None:
     """Either it is refused, or it is a value or a comment like any other."""
     other = tmp_path / "other"
-    filled = CreateTable.model_validate_json(given.to_json().replace("{place}", str(other)))
+    filled = CreateTable.model_validate_json(given.model_dump_json(by_alias=True).replace("{place}", str(other)))
     name = a_name()
 
     if made:
