@@ -47,9 +47,10 @@ METADATA_PATH: Final = "write.metadata.path"
 
 
 def drop_dangling_deletes(context: Run, table: IcebergTable) -> int | None:
-    """Drop delete files that delete nothing any more, while the rows of an Erase by records may still be in the table.
+    """Drop delete files that delete nothing any more, while an Erase by records is not verified.
 
-    The values by which they delete, and those of their partitions, may be erased values.
+    The values by which they delete, and those of their partitions, may be erased values. An erasure that was purged while they
+    were in the head is opened again, so that snapshots that name them hold it.
 
     Returns:
         The id of the new snapshot; None: there were no such files.
@@ -65,7 +66,7 @@ def drop_dangling_deletes(context: Run, table: IcebergTable) -> int | None:
     def plan(base: Base) -> Intent[None] | NothingToCommit[None]:
         open_ = [c for c in open_erasures_of(base.ledger, base.facts.snapshots, base.field_id) if c.by_records]
         head = base.facts.head_id
-        if head is None or all(c.erasure.is_purged for c in open_):
+        if head is None or not open_:
             return NothingToCommit(None)
         unused = dangling(base.iceberg, head)
         unused -= deletes_in_use(table, head) if unused else frozenset()
@@ -73,7 +74,9 @@ def drop_dangling_deletes(context: Run, table: IcebergTable) -> int | None:
             return NothingToCommit(None)
         found = delete_files_at(table, head, {path for path, _ in unused})
         files = tuple(f for f in found if key_of_deletes(f) in unused)
-        return Intent(Delta(own.run_id), RowDelta(DeleteChanges(replaced=files), (), head), None)
+        reopened = tuple(c.erasure.reopened() for c in open_ if c.erasure.is_purged)
+        delta = Delta(own.run_id, set_erasures=reopened)
+        return Intent(delta, RowDelta(DeleteChanges(replaced=files), (), head), None)
 
     return commit_on_ledger(own, table, plan).snapshot_id
 
