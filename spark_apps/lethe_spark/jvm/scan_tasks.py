@@ -29,6 +29,7 @@ from lethe_spark.jvm.table import writing_as
 
 FILE_SET: Final = "rewritten-file-scan-task-set-id"
 SCAN_SET: Final = "scan-task-set-id"
+_VARIANT: Final = re.compile(r"\bvariant\b")
 
 
 def write_uncommitted(
@@ -123,7 +124,11 @@ def scan_tasks(table: SparkTable, tasks: Collection[Any]) -> ScannedFiles:
     api = table.jvm.org.apache.iceberg.spark
     table_cache(table.spark).add(group, table.java)
     api.ScanTaskSetManager.get().stageTasks(table.java, group, java_list(table.jvm, tasks))
-    frame = table.spark.read.format("iceberg").option(SCAN_SET, group).load(group)
+    reader = table.spark.read.format("iceberg").option(SCAN_SET, group)
+    if _VARIANT.search(str(table.java.schemas().toString())):
+        # Iceberg's vectorized reader fails on files with shredded variants, also if it does not read them.
+        reader = reader.option("vectorization-enabled", "false")
+    frame = reader.load(group)
     return ScannedFiles(frame, tuple(DataFile.of(task.file()) for task in tasks), table, group, tuple(tasks))
 
 
