@@ -116,6 +116,7 @@ def files_of(table: Table) -> list[TrackingFile]:
 
 
 def as_arrow(rows: Iterable[BatchRow]) -> pa.Table:
+    """The rows in their order, with the Arrow schema of the table of batches even if there are none."""
     columns = list(zip(*map(_VALUES, rows), strict=True)) or [()] * len(ARROW)
     return pa.Table.from_arrays(
         [pa.array(values, field.type) for values, field in zip(columns, ARROW, strict=True)], schema=ARROW
@@ -145,11 +146,13 @@ def among(rows: pa.Table, ids: pa.Array) -> pa.ChunkedArray:
 
 
 def totals_of(rows: pa.Table) -> Totals:
+    """Count the batches of each state that occurs, and add up their rows and bytes; unknown numbers count as 0."""
     grouped = rows.group_by("state").aggregate([("batch_id", "count"), ("rows", "sum"), ("bytes", "sum")]).to_pylist()
     return Totals({g["state"]: Total(g["batch_id_count"], g["rows_sum"] or 0, g["bytes_sum"] or 0) for g in grouped})
 
 
 def by_state(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Split rows by their state. Yields only states that occur, in the order of their first row."""
     for state in pc.unique(rows["state"]).to_pylist():
         yield state, rows.filter(pc.equal(rows["state"], state))
 
@@ -200,6 +203,7 @@ class BatchesTableChange:
 
     @property
     def is_empty(self) -> bool:
+        """Whether no file is written or removed. A commit may follow all the same, to show another ledger."""
         return not self.removed and not self.contents
 
 
@@ -390,6 +394,7 @@ class Shown:
     """When the buffer was listed; None: it was not."""
 
     def as_summary(self) -> dict[str, str]:
+        """The summary of the snapshot that shows this; without a time of listing if the buffer was not listed."""
         keys = {
             names.TRACKING_LEDGER: self.ledger,
             names.TRACKING_CARRIER: str(self.carrier_id) if self.carrier_id is not None else "",

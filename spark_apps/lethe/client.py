@@ -81,6 +81,7 @@ class Ingest:
         self.close()
 
     def close(self) -> None:
+        """Close the connections of all threads. An incomplete upload goes on when `put` is called again."""
         for session in self._sessions:
             session.close()
 

@@ -54,10 +54,12 @@ class MetadataVersion:
 
     @property
     def uuid(self) -> str:
+        """The table's UUID, which stays until the table is dropped and created again."""
         return str(self.document["table-uuid"])
 
     @property
     def name(self) -> str:
+        """The name of the file without its folder, such as `v3.metadata.json`."""
         return self.location.rpartition("/")[2]
 
 
@@ -262,9 +264,21 @@ class FolderCatalog(NoopCatalog):
         )
 
     def table_exists(self, identifier: str | Identifier) -> bool:
+        """Whether the folder has a version of a table's metadata. Lists it and reads the newest version.
+
+        Raises:
+            InputError: InvalidName, UnsupportedStorage.
+            TableError: MetadataUnreadable, MetadataAmbiguous.
+            TransientError: A dependency is temporarily unavailable.
+        """
         return self.metadata_folder(self.identifier_to_tuple(identifier)).current() is not None
 
     def metadata_folder(self, parts: Identifier) -> MetadataFolder:
+        """Open the metadata folder of a table. Neither the folder nor the table needs to exist.
+
+        Raises:
+            InputError: InvalidName, UnsupportedStorage.
+        """
         return MetadataFolder(open_folder(f"{self.location(parts)}/metadata", self.properties))
 
     def location(self, parts: Identifier) -> str:

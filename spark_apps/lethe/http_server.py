@@ -77,6 +77,7 @@ class BoundedServer(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        """Start a thread for a new connection. Without a free place, the connection is closed without an answer."""
         if not self._places.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -87,6 +88,7 @@ class BoundedServer(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve one connection in its own thread until it ends, then free its place."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -124,11 +126,13 @@ class BoundedHandler(BaseHTTPRequestHandler):
         """Answer with an error."""
 
     def setup(self) -> None:
+        """Read the connection through a reader that enforces the limits of time and of header bytes."""
         super().setup()
         self._reader = _Reader(self.connection)
         self.rfile = self._buffered = io.BufferedReader(self._reader, _BUFFER_BYTES)
 
     def handle_one_request(self) -> None:
+        """Answer one request, or reject it. A client that sends its headers too slowly, or leaves, gets no answer."""
         try:
             if not self._next_request():  # an answer that says what is wrong with it was sent
                 self.close_connection = True

@@ -101,6 +101,7 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def matches_any(patterns: Iterable[str], name: str) -> bool:
+    """Whether at least one pattern matches the whole name; False if there are no patterns."""
     return any(matches(p, name) for p in patterns)
 
 

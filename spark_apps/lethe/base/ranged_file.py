@@ -32,16 +32,20 @@ class RangedFile(io.RawIOBase):
         """
 
     def readable(self) -> bool:
+        """Always True, even when the position is at or after the end."""
         return True
 
     def seekable(self) -> bool:
+        """Always True: moving the position reads nothing."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move the position without reading, and return it in bytes from the start. It may be after the end."""
         self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
         return self._at
 
     def tell(self) -> int:
+        """The offset in bytes at which the next read begins."""
         return self._at
 
     def readall(self) -> bytes:

@@ -25,6 +25,7 @@ class Retention:
     """After it was written; at least 1."""
 
     def until(self, written: datetime) -> datetime:
+        """The time at which the lock of an object ends: exactly `days` times 24 hours after it was written."""
         return written + timedelta(days=self.days)
 
     def __str__(self) -> str:

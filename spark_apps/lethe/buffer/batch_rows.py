@@ -77,6 +77,7 @@ class Total:
     """Of the batches with a known size."""
 
     def plus(self, other: "Total", sign: int = 1) -> "Total":
+        """Add the three numbers of another total, or subtract them with the sign -1. The result may be negative."""
         return Total(
             self.batches + sign * other.batches, self.rows + sign * other.rows, self.bytes + sign * other.bytes
         )
@@ -93,13 +94,16 @@ class Totals:
         return self.by_state.get(state, Total())
 
     def plus(self, other: "Totals", sign: int = 1) -> "Totals":
+        """Add state by state, or subtract with the sign -1. States of which nothing is left are dropped."""
         states = self.by_state.keys() | other.by_state.keys()
         return Totals({s: t for s in states if (t := self[s].plus(other[s], sign)) != Total()})
 
     def minus(self, other: "Totals") -> "Totals":
+        """Subtract state by state. States of which nothing is left are dropped; numbers may be negative."""
         return self.plus(other, -1)
 
     def without(self, state: str) -> "Totals":
+        """The sums of all other states; all of them if the state has no batches."""
         return Totals({s: t for s, t in self.by_state.items() if s != state})
 
     def agree_with(self, counts: Mapping[str, int]) -> bool:
@@ -118,6 +122,12 @@ class Totals:
 
     @classmethod
     def of_summary(cls, summary: Mapping[str, str]) -> "Totals":
+        """Read what `as_summary` writes. A missing key counts as 0.
+
+        Raises:
+            ValueError: A value is not an integer.
+        """
+
         def number(what: str, state: str) -> int:
             return int(summary.get(names.TRACKING_TOTAL.format(what=what, state=state), "0"))
 

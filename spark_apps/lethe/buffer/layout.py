@@ -46,10 +46,12 @@ class BufferedBatch:
 
     @cached_property
     def data_objects(self) -> tuple[BufferedObject, ...]:
+        """The objects with rows, in the order of `objects`: without markers, hidden files and hidden subfolders."""
         return tuple(o for o in self.objects if is_data(o.key, self.folder))
 
     @property
     def fingerprint(self) -> str:
+        """A hash of the keys, sizes and ETags of the data objects. The `_SUCCESS` marker does not change it."""
         return fingerprint(self.data_objects)
 
 
@@ -157,16 +159,23 @@ class Directories:
     of_files = False
 
     def id_of(self, name: str) -> str:
+        """The percent-decoded id after `<batch column>=`.
+
+        Raises:
+            InputError: InvalidBatchId, if the folder has another name, or its id is unusable.
+        """
         batch_id = batch_id_of_folder(self.batch_column, name)
         if batch_id is None:
             raise InputError("InvalidBatchId", f"the folder {name!r} is not named {self.batch_column}=<batch id>")
         return batch_id
 
     def name_of(self, path: str) -> str:
+        """The first folder of the path; "" for an object directly in the buffer and for a hidden folder."""
         folder, slash, rest = path.partition("/")
         return folder if slash and rest and not _is_hidden(folder) else ""
 
     def batch(self, name: str, uri: str, listed: Iterable[ListedObject]) -> BufferedBatch | NoBatch:
+        """The batch of a folder. NoBatch: an unusable name or path, a file of a table, or too many objects."""
         try:
             batch_id = self.id_of(name)
         except InputError as e:
@@ -192,6 +201,7 @@ class Directories:
         )
 
     def stray(self, path: str) -> NoBatch | None:
+        """Why a visible file directly in the buffer is no batch; None for hidden objects and those in folders."""
         if _is_hidden(path) or not path or "/" in path:
             return None
         text = f"the file {path[:80]!r} is not a batch: with spec.buffer.layout {BufferLayout.DIRECTORY}, each folder is a batch"
@@ -208,13 +218,20 @@ class Files:
     of_files = True
 
     def id_of(self, name: str) -> str:
+        """The percent-decoded file name, without extensions of a compression and a format.
+
+        Raises:
+            InputError: InvalidBatchId, if the id is empty, too long or not valid UTF-8.
+        """
         return batch_id_of_file(name)
 
     def name_of(self, path: str) -> str:
+        """The name of the file, or of the first folder, with a slash that makes `batch` reject it; "": hidden."""
         name, slash, _ = path.partition("/")
         return "" if _is_hidden(name) else name + slash
 
     def batch(self, name: str, uri: str, listed: Iterable[ListedObject]) -> BufferedBatch | NoBatch:
+        """The batch of one file. NoBatch: a folder, a file of a table, or a name without a usable id."""
         if name.endswith("/"):
             text = f"the folder {name[:80]!r} is not a batch: with spec.buffer.layout {BufferLayout.FILE}, each file is a batch"
             return NoBatch(name, text, table=any(is_table_metadata(o.key) for o in listed))
@@ -235,6 +252,7 @@ class Files:
         )
 
     def stray(self, path: str) -> NoBatch | None:  # noqa: ARG002
+        """Always None: `name_of` ignores only hidden objects, and `batch` reports all others."""
         return None
 
 

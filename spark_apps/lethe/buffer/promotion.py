@@ -168,6 +168,7 @@ class Removal:
 
     @property
     def objects(self) -> tuple[BufferedObject, ...]:
+        """The objects that are copied and finally deleted, in the order of `copies`, without the marker."""
         return tuple(o for o, _ in self.copies)
 
 
@@ -189,6 +190,7 @@ def refused_folder(buffer_uri: str, entry: BatchEntry) -> str:
 
 
 def reason_uri(buffer_uri: str, entry: BatchEntry) -> str:
+    """The URI of the file that says why, in the folder of the refused batch. It changes with the batch's objects."""
     return f"{refused_folder(buffer_uri, entry)}/{names.REFUSAL_FILE}"
 
 

@@ -44,6 +44,7 @@ class BufferUpload:
 
     @property
     def bytes(self) -> int:
+        """The size of all data files together, without the marker."""
         return sum(f.size for f in self.files.values())
 
 

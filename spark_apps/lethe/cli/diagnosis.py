@@ -16,6 +16,8 @@ MAX_NAMED_FILES: Final = 5
 
 
 class Level(StrEnum):
+    """How bad a finding is, the worst level first: `diagnose` sorts its findings in this order."""
+
     ERROR = "error"
     """Reads fail, or would be wrong."""
     WARNING = "warning"
@@ -128,6 +130,7 @@ def diagnose(seen: Examined, now: datetime, grace: timedelta) -> tuple[Finding, 
 
 
 def is_healthy(findings: Iterable[Finding]) -> bool:
+    """Whether there are only notes. True if there are no findings at all."""
     return all(f.level is Level.NOTE for f in findings)
 
 

@@ -51,6 +51,7 @@ class ListedErasure:
 
     @property
     def name(self) -> str:
+        """`namespace/name` of the Restatement, which may no longer exist in the cluster."""
         return name_of(self.key)
 
     @property

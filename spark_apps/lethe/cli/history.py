@@ -27,6 +27,7 @@ class ChunkKeys:
     """The greatest text of a key; None: the chunk is empty."""
 
     def overlaps(self, other: "ChunkKeys") -> bool:
+        """Whether the ranges of keys intersect, ends included. An empty chunk overlaps none."""
         if self.lower is None or self.upper is None or other.lower is None or other.upper is None:
             return False
         return self.lower <= other.upper and other.lower <= self.upper

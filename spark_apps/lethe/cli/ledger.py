@@ -63,6 +63,7 @@ class Roots:
 
 
 def name_of(uri: str) -> str:
+    """The part after the last slash: the name of a ledger file without its folder."""
     return uri.rpartition("/")[2]
 
 

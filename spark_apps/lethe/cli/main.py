@@ -67,13 +67,16 @@ class OneLineErrors(click.Group):
     """Turns every error of a command into one line. With LETHE_DEBUG set, unexpected errors keep their stack trace."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """All commands in alphabetical order. Imports none of their modules."""
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a command. If packages of its extra are missing, it only says how to install them."""
         entry = COMMANDS.get(cmd_name)
         return _loaded(cmd_name, entry) if entry is not None else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the section Commands of `lethe --help` from the table of commands, without importing any of them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name].help) for name in sorted(COMMANDS)])
 
@@ -83,6 +86,12 @@ class OneLineErrors(click.Group):
         return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Print a LetheError or an unexpected error on stderr, and exit with its code.
+
+        Raises:
+            click.exceptions.Exit: The command failed, or ended early.
+            click.ClickException: The arguments are wrong; click prints it.
+        """
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):

@@ -43,6 +43,12 @@ class Opened:
         return ledger_store.load(self.table.io, self.facts, snapshot_id)
 
     def ledger(self, snapshot_id: int | None = None) -> Ledger:
+        """Load the ledger of a snapshot, by default of the head; `load_ledger` also says where it was found.
+
+        Raises:
+            InputError: SnapshotNotFound.
+            LedgerError: A ledger file is unusable.
+        """
         return self.load_ledger(snapshot_id).ledger
 
 

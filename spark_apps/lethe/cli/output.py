@@ -72,6 +72,11 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def print_json(value: Any) -> None:
+    """Print a value on stdout, indented by two spaces, with times as `time_text` writes them.
+
+    Raises:
+        TypeError: JSON has no form for a value that is not a time.
+    """
     click.echo(json.dumps(value, indent=2, default=_plain))
 
 
@@ -89,10 +94,12 @@ def print_document(value: Any, output: str) -> None:
 
 
 def time_text(time: datetime | None) -> str:
+    """ISO 8601 to the second, with Z: the time must be in UTC. None gives an empty text."""
     return "" if time is None else f"{time:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def number_text(value: int | None) -> str:
+    """The decimal digits, without separators of thousands. None gives an empty text, and 0 does not."""
     return "" if value is None else str(value)
 
 
@@ -121,6 +128,11 @@ class Time(click.ParamType):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """A text with a time zone as a time in UTC; a time stays as it is.
+
+        Raises:
+            click.BadParameter: The text is no ISO 8601 time, or it has no time zone.
+        """
         if isinstance(value, datetime):
             return value
         try:
@@ -138,6 +150,11 @@ class SnapshotOrTime(Time):
     name = "snapshot|time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """An int for a text of digits only, which is a snapshot id; a time in UTC for any other text.
+
+        Raises:
+            click.BadParameter: The text is neither, or the time has no time zone.
+        """
         if isinstance(value, int):
             return value
         if isinstance(value, str) and value.isdigit():

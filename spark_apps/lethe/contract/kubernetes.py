@@ -58,6 +58,11 @@ def parse_quantity(text: Any) -> Decimal:
 
 
 def parse_bytes(text: Any) -> int:
+    """The quantity in whole bytes, rounded up.
+
+    Raises:
+        ValueError: It is not a quantity. The message quotes the text.
+    """
     return math.ceil(parse_quantity(text))
 
 

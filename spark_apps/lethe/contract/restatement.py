@@ -135,6 +135,7 @@ class RowsSpec(ApiModel):
 
     @property
     def secret(self) -> SecretKey:
+        """The Secret, and the key in it, that hold the values."""
         return self.values_from.secret_key_ref
 
 

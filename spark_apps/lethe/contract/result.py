@@ -67,16 +67,20 @@ class Progress(Recorded):
 
 
 class RefusedBatch(Recorded):
+    """A batch that a run did not add to the table, with the reason for its producer."""
+
     batch_id: str
     reason: str
     message: str
 
     @classmethod
     def of(cls, batch_id: str, refusal: Refusal) -> "RefusedBatch":
+        """Name the batch of a refusal, for the result of a run."""
         return cls(batch_id=batch_id, reason=refusal.reason, message=refusal.message)
 
     @property
     def refusal(self) -> Refusal:
+        """The reason and the message without the batch id, as the ledger stores them."""
         return Refusal(self.reason, self.message)
 
 
@@ -161,6 +165,7 @@ class RequestResult(Recorded):
 
     @property
     def outcome(self) -> RequestOutcome:
+        """Combines `succeeded` and `again`: without success, `again` decides between postponed and refused."""
         if self.succeeded:
             return RequestOutcome.SUCCEEDED
         return RequestOutcome.POSTPONED if self.again else RequestOutcome.REFUSED
@@ -255,6 +260,8 @@ class RunResult(Recorded):
 
 
 class ConsolidationResult(RunResult):
+    """The result of a run that promotes batches. Rows, files and bytes are those that the run added to the table."""
+
     LISTS: ClassVar[tuple[str, ...]] = ("refused",)
 
     batches_promoted: int = 0
@@ -269,10 +276,12 @@ class ConsolidationResult(RunResult):
 
 
 class ReanchoringResult(RunResult):
-    pass
+    """The result of a run that only gives the head a ledger and expires snapshots: it adds no data."""
 
 
 class RestatementGroupResult(RunResult):
+    """The result of a run that carries out or plans Restatements, with an entry for each of its requests."""
+
     LISTS: ClassVar[tuple[str, ...]] = ("requests",)
 
     rows_added: int = 0
@@ -280,6 +289,8 @@ class RestatementGroupResult(RunResult):
 
 
 class ErasureCheckResult(RunResult):
+    """The result of a run that only checks the open erasures. It may expire snapshots, but rewrites no data files."""
+
     LISTS: ClassVar[tuple[str, ...]] = ("erasures",)
 
     expiry_seconds: float = 0.0
@@ -288,6 +299,8 @@ class ErasureCheckResult(RunResult):
 
 
 class VacuumResult(RunResult):
+    """The result of a vacuum, also of one that only plans. Counts of rewritten data are sums over its steps."""
+
     LISTS: ClassVar[tuple[str, ...]] = ("erasures", "orphan_files")
 
     files_rewritten: int = 0

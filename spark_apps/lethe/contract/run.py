@@ -36,6 +36,7 @@ class Document(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
 
     def to_json(self) -> str:
+        """The document as one line of JSON in camelCase. Fields that are None are left out."""
         return self.model_dump_json(by_alias=True, exclude_none=True)
 
 
@@ -99,6 +100,8 @@ class RunBoundary(Document):
 
 
 class DatasetRef(Document):
+    """The Dataset whose table a run changes. Its UID distinguishes it from one that was deleted and created again."""
+
     namespace: str
     name: str
     uid: str
@@ -127,6 +130,8 @@ class TableRef(TableSpec):
 
 
 class BufferRef(Document):
+    """The buffer from which batches are promoted, and how its objects are read as batches."""
+
     uri: str
     format: FileFormat = FileFormat.PARQUET
     layout: BufferLayout = BufferLayout.DIRECTORY
@@ -148,6 +153,8 @@ class SeenObject(Document):
 
 
 class ConsolidationSpec(Document):
+    """Which batches a run promotes, and whether it rewrites or registers their files. Without any: a reanchoring."""
+
     mode: ConsolidationMode = ConsolidationMode.REWRITE
     target_file_size_bytes: int = 512 * 1024 * 1024
     batch_ids: tuple[str, ...] = ()
@@ -217,6 +224,8 @@ class Provenance(Recorded):
 
 
 class RestatementRequest(Document):
+    """One Restatement, with all that a run needs of it. It contains no values of rows: see `RowsRef`."""
+
     key: str
     """Lethe.base.ids.request_key."""
     name: str
@@ -252,6 +261,8 @@ class RestatementRequest(Document):
 
 
 class RestatementGroupSpec(Document):
+    """The Restatements that a run carries out in one commit, or only plans."""
+
     requests: tuple[RestatementRequest, ...]
     dry_run: bool = False
     """Only plan each request by itself, and commit nothing."""
@@ -279,6 +290,8 @@ class Maintenance(Document):
 
 
 class VacuumSpec(Document):
+    """What a vacuum purges, expires and maintains, within which limits; or an erasure check (`erasures_only`)."""
+
     policy: str
     """`namespace/name` of the VacuumPolicy, for messages and tombstones."""
     expire_snapshots: bool = True
@@ -432,4 +445,5 @@ def parse_run(text: str) -> RunSpec:
 
 
 def is_pointer(document: dict[str, Any]) -> bool:
+    """Whether a parsed document only says where a larger one is: it has a `uri`, and no `kind`."""
     return "uri" in document and "kind" not in document

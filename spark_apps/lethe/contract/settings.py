@@ -288,6 +288,7 @@ class RunKind(Enum):
 
     @property
     def family(self) -> RunFamily:
+        """The name in documents, labels and metrics. Several kinds share one, so it does not identify a kind."""
         match self:
             case RunKind.CONSOLIDATION | RunKind.REANCHORING:
                 return RunFamily.CONSOLIDATION
@@ -315,6 +316,8 @@ _TEXT: Final = re.compile(r"([A-Z][A-Za-z]+): ")
 
 @dataclass(frozen=True)
 class Refusal:
+    """Why a batch is not added, or a request is not carried out: a reason for programs, and a message for users."""
+
     reason: str
     """CamelCase, for programs; "": an earlier version stored none."""
     message: str
@@ -326,6 +329,7 @@ class Refusal:
 
     @classmethod
     def parse(cls, text: str) -> "Refusal":
+        """Read the text that `str` gives. A text that does not begin with a reason and a colon becomes the message."""
         match = _TEXT.match(text)
         return cls(match[1], text[match.end() :]) if match else cls("", text)
 

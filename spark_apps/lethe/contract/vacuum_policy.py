@@ -118,4 +118,5 @@ class VacuumPolicySpec(ApiModel):
 
     @property
     def is_manual(self) -> bool:
+        """Whether a due vacuum is only planned, until an annotation on the Dataset approves the plan."""
         return self.approval is Approval.MANUAL

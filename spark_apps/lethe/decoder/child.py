@@ -52,9 +52,11 @@ class Link:
             connected.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
 
     def fileno(self) -> int:
+        """The file descriptor of the socket, to wait for messages with `select` or `poll`; -1: the link is closed."""
         return self._socket.fileno()
 
     def close(self) -> None:
+        """Close this end. The other side gets `Closed` once it has read what was sent; a decoder then ends."""
         self._socket.close()
 
     def send(self, document: dict[str, Any], contents: Sequence[Content] = ()) -> None:
@@ -122,7 +124,9 @@ class Work(Protocol):
     """What a decoder does. It is pickled and sent to the decoder."""
 
     @property
-    def limits(self) -> Limits: ...
+    def limits(self) -> Limits:
+        """What one unit may cost. The decoder limits its own memory by this before it decodes anything."""
+        ...
 
     def run(self, link: "ChildLink") -> None:
         """Decode what comes over the link, until Closed is raised."""
@@ -170,11 +174,21 @@ class ChildLink(Link):
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def send(self, document: dict[str, Any], contents: Any = ()) -> None:
+        """Send a message. The time limit of the unit stops meanwhile, and begins anew afterwards.
+
+        Raises:
+            Closed: The parent has closed the link, or has ended.
+        """
         signal.setitimer(signal.ITIMER_REAL, 0)  # the parent may take its time
         super().send(document, contents)
         signal.setitimer(signal.ITIMER_REAL, self._seconds)
 
     def receive(self) -> Message:
+        """Wait for a message, however long it takes. The time limit of the unit begins anew afterwards.
+
+        Raises:
+            Closed: The parent has closed the link, or has ended.
+        """
         signal.setitimer(signal.ITIMER_REAL, 0)
         message = super().receive()
         signal.setitimer(signal.ITIMER_REAL, self._seconds)

@@ -46,6 +46,7 @@ class Limits:
         return self.wall_factor * self.cpu_of(size)
 
     def rows_of(self, size: int) -> int:
+        """The largest number of rows in a file of this size, given in bytes as it is stored."""
         return self.rows + self.rows_per_byte * size
 
     def expanded_of(self, size: int) -> int:

@@ -30,7 +30,13 @@ class Open(Protocol):
         OSError: The system refused it.
     """
 
-    def __call__(self, path: str, /) -> BinaryIO | None: ...
+    def __call__(self, path: str, /) -> BinaryIO | None:
+        """Open the object for reading, at any position; the caller closes it. It must be seekable.
+
+        Raises:
+            OSError: The system refused it. The object then counts as unreadable.
+        """
+        ...
 
 
 @dataclass(frozen=True)

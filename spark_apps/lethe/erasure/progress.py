@@ -79,6 +79,7 @@ class History:
 
     @property
     def head_sequence_number(self) -> int:
+        """Iceberg's sequence number of the head, which orders commits; 0: there is no head, or it is not retained."""
         head = self.snapshots.get(self.head_id) if self.head_id is not None else None
         return head.sequence_number if head is not None else 0
 
@@ -125,6 +126,7 @@ class OpenErasure:
 
     @property
     def key(self) -> str:
+        """The key of the request, which contains the namespace and the name of the Restatement."""
         return self.erasure.restatement
 
     def is_older(self, file: HeldFile) -> bool:
@@ -174,6 +176,7 @@ class Marked:
 
     @property
     def is_empty(self) -> bool:
+        """Whether the ledger needs no commit before snapshots expire."""
         return not (self.erasures or self.files or self.clean)
 
 
@@ -384,6 +387,7 @@ class Writer:
     """From 1; 0: unknown, or a Spark job of a user."""
 
     def to_json(self) -> bytes:
+        """The content of the note, as `of_json` reads it. Batch ids are sorted, so equal writers give equal bytes."""
         ids = None if self.batch_ids is None else sorted(self.batch_ids)
         document = {
             "format-version": FORMAT_VERSION,

@@ -373,6 +373,7 @@ class Statement:
 
     @property
     def document(self) -> dict[str, Any]:
+        """The fields to sign, ready for JSON. `type` makes the signature useless for other kinds of documents."""
         return {
             "type": _TYPE,
             "table-uuid": self.table_uuid,

@@ -28,10 +28,14 @@ class Bounded(Protocol):
     """Anything with bounds of the batch column. None: unknown, so open."""
 
     @property
-    def lower(self) -> str | None: ...
+    def lower(self) -> str | None:
+        """A text that no batch id of the file is below. Writers may truncate it, so the file need not contain it."""
+        ...
 
     @property
-    def upper(self) -> str | None: ...
+    def upper(self) -> str | None:
+        """A text that no batch id of the file is above. Writers may truncate it, so the file need not contain it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,9 @@ class Partitioned(Bounded, Protocol):
     """A data file with bounds of the batch column and the text of its partition."""
 
     @property
-    def partition(self) -> str | None: ...
+    def partition(self) -> str | None:
+        """The text as `partition_text` makes it; None: the partition has no exact text, and may be any."""
+        ...
 
 
 def partition_text(spec_id: int, values: Iterable[object]) -> str | None:
@@ -275,6 +281,7 @@ class Layer:
 
     @cached_property
     def deadlines(self) -> "Deadlines":
+        """An index of the times by which rows must be deleted, in the order of `tombstones`. Built at the first use."""
         return Deadlines([t.evict_by for t in self.tombstones])
 
 
@@ -318,6 +325,7 @@ class Suspects:
         return layers if here is None else [*layers, here]
 
     def might_hold(self, file: FileBounds) -> bool:
+        """Whether bounds and partition leave it open that the file holds a row of a tombstone. O(log n) per layer."""
         return any(layer.index.might_hold(file) for layer in self.layers_of(file))
 
     def must_hold(self, file: FileBounds) -> bool:

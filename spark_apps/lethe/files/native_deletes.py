@@ -56,6 +56,7 @@ class Masking:
 
     @property
     def is_empty(self) -> bool:
+        """Whether the change needs no native deletes: no batch is masked, and no mask is removed."""
         return not (self.mask or self.lift)
 
 
@@ -209,6 +210,7 @@ class DeletedPositions:
 
     @property
     def all(self) -> FrozenBitMap64:
+        """Every position that native deletes hide, whoever wrote them."""
         return FrozenBitMap64.union(self.ours, self.shared, *self.theirs)
 
 

@@ -22,6 +22,8 @@ from lethe.contract.settings import COLUMN_PATTERN, PART_PATTERN, WIDTH_PATTERN
 
 
 class TransformKind(StrEnum):
+    """Iceberg's transforms by which a Dataset may partition a new table. `parse_transform` also reads the singular."""
+
     IDENTITY = "identity"
     YEARS = "years"
     MONTHS = "months"
@@ -33,6 +35,8 @@ class TransformKind(StrEnum):
 
 @dataclass(frozen=True)
 class Transform:
+    """One partition field: a transform over one column of the table, which may be nested."""
+
     kind: TransformKind
     column: tuple[str, ...]
     """The parts of its name, from the outermost."""

@@ -42,6 +42,7 @@ class Outside:
     """The values that the boundary allows, as text."""
 
     def message(self, namespace: str) -> str:
+        """What is outside, what is allowed, and what the user can do, in two sentences for a status or an event."""
         return (
             f"{self.what} {self.value} is outside the boundary {self.boundary} of namespace {namespace}, which allows "
             f"{self.allowed}. Use what it allows, or ask the administrator of Lethe to extend the chart's value boundaries."
@@ -65,6 +66,11 @@ def outside_names(boundary: RunBoundary, catalog: str, table: str) -> Outside | 
 
 
 def outside_uri(boundary: RunBoundary, what: str, uri: str) -> Outside | None:
+    """Check that a URI is below a prefix of the boundary's `uris`.
+
+    Args:
+        what: The field of the URI, or another subject of the message.
+    """
     return outside_prefixes(boundary.uris, what, uri, "uris")
 
 
@@ -94,6 +100,11 @@ def outside_topics(patterns: tuple[str, ...] | None, cluster: str, topics: Itera
 
 
 def outside_operation(boundary: RunBoundary, what: str, operation: AllowedOperation) -> Outside | None:
+    """Check that a namespace may use an operation or a setting.
+
+    Args:
+        what: The field, for the message.
+    """
     allowed = boundary.operations
     if allowed is None or operation in allowed:
         return None
@@ -154,6 +165,7 @@ def outside_table(boundary: RunBoundary, location: str, properties: Mapping[str,
 
 
 def outside_request(boundary: RunBoundary, request: RestatementRequest) -> Outside | None:
+    """Check the operation of a Restatement, then the URIs of its replacement and of its list of batch ids."""
     outside = outside_operation(boundary, "spec.operation", AllowedOperation.of(request.operation))
     if outside is None and request.replacement is not None:
         outside = outside_uri(boundary, "spec.replacement.uri", request.replacement.uri)

@@ -63,6 +63,11 @@ class Owner:
 
     @classmethod
     def of(cls, dataset: DatasetRef, table_uuid: str) -> "Owner":
+        """The Dataset of a run as the owner of a claim.
+
+        Args:
+            table_uuid: "": the table does not exist yet.
+        """
         return cls(dataset.namespace, dataset.name, dataset.uid, table_uuid, dataset.cluster)
 
     def __str__(self) -> str:
@@ -170,6 +175,7 @@ class Rejection:
     """A sentence, without the name of the Dataset or Restatement in front."""
 
     def error(self) -> InputError:
+        """An error with this reason and message, which asks the user to change something."""
         return InputError(self.reason, self.message)
 
 

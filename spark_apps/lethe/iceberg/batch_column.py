@@ -23,6 +23,12 @@ class BatchColumn:
 
     @classmethod
     def of(cls, specs: Mapping[int, PartitionSpec], field_id: int | None) -> "BatchColumn":
+        """The batch column with its position in the partitions of each spec.
+
+        Args:
+            specs: All partition specs of the table, by id: old data files keep theirs.
+            field_id: None: the table has no batch column.
+        """
         return cls(field_id, identity_positions(specs, field_id))
 
     def partition_value(self, file: DataFile) -> str | None:

@@ -124,14 +124,17 @@ class Column:
 
     @property
     def type(self) -> IcebergType:
+        """The Iceberg type of the innermost field, whose values the condition compares."""
         return self.fields[-1].field_type
 
     @property
     def top(self) -> NestedField:
+        """The column of the table that must be read; for a field of structs, the outermost struct."""
         return self.fields[0]
 
     @property
     def is_nested(self) -> bool:
+        """Whether it is a field of a struct, and not a column itself."""
         return len(self.fields) > 1
 
     def of(self, rows: pa.RecordBatch) -> pa.Array:
@@ -437,6 +440,7 @@ class RowCondition:
 
     @property
     def is_always_true(self) -> bool:
+        """Whether there is no filter, or only the constant true. Other conditions may be true for all rows as well."""
         return isinstance(self.root, _Constant) and self.root.value
 
     @cached_property

@@ -89,10 +89,12 @@ class TableFacts:
 
     @property
     def claim(self) -> str | None:
+        """`namespace/name` of the Dataset that may write the table; None: no Dataset has claimed it."""
         return self.properties.get(names.CLAIM)
 
     @property
     def prepared(self) -> bool:
+        """Whether new data files get tight bounds of batch ids: sorted by the batch column, with its full metrics."""
         return self.sorted_by_batch and self.metrics_full
 
 

@@ -199,6 +199,7 @@ class MetadataCache:
         self._kept: OrderedDict[str, CachedMetadata] = OrderedDict()
 
     def get(self, folder: str) -> CachedMetadata | None:
+        """The version kept of a table; None: none is. It may be older than the table's current one. Reads no file."""
         with self._lock:
             return self._kept.get(folder)
 

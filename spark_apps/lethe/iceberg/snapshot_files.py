@@ -277,6 +277,7 @@ class SnapshotView:
 
     @property
     def schema(self) -> Schema:
+        """The schema of rows and filter: the table's current one, or that of the snapshot given to `of`."""
         return self.metadata.schema()
 
     @cached_property

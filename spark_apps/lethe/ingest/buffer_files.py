@@ -153,10 +153,12 @@ _PEEKS: Final[Mapping[FileFormat, Peek]] = {
 
 
 def encode_columns(columns: pa.Schema) -> str:
+    """Columns with their types as ASCII text, for the message of a FileError. `decode_columns` reads it."""
     return base64.b64encode(columns.serialize().to_pybytes()).decode()
 
 
 def decode_columns(text: str) -> pa.Schema:
+    """Read the text that `encode_columns` makes."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
@@ -188,6 +190,7 @@ Tally: TypeAlias = Mapping[tuple[str, str], FileOutcome]  # by batch id and URI
 
 
 def error_of(task: FileTask, error: BadFile) -> FileError:
+    """The error of a file. If it is `Unread`, the file could not be read now, and the next run tries it again."""
     return FileError(task.uri, error.reason, error.message, isinstance(error, Unread))
 
 
@@ -255,6 +258,7 @@ class Reader:
         )
 
     def without_credentials(self) -> "Reader":
+        """A copy without FileIO properties, to be sent to a decoder, which gets bytes and opens nothing."""
         reader = copy(self)
         reader.settings = replace(self.settings, io_properties={})
         return reader
@@ -468,6 +472,11 @@ class FileWork:
     columns_only: bool
 
     def run(self, link: ChildLink) -> None:
+        """Decode the files of each message and send their rows and outcomes, until the parent closes the link.
+
+        Raises:
+            Closed: The parent has closed the link, or has ended.
+        """
         decoding = _Decoding(self, link)
         while True:
             document, contents = link.receive()
@@ -670,6 +679,7 @@ class Waiting:
 
     @property
     def is_full(self) -> bool:
+        """Whether the rows or their bytes in memory reach the limit, so that they must be converted now."""
         return self.rows >= ROWS_TOGETHER or self.bytes >= BYTES_PER_BATCH
 
     def add(self, piece: Piece, size: int) -> None:
@@ -682,6 +692,7 @@ class Waiting:
         self.rows, self.bytes = self.rows + piece.rows.num_rows, self.bytes + size
 
     def taken(self) -> list[Piece]:
+        """Return all pieces in the order of `add`, and wait for new ones from then on."""
         taken, self.pieces, self.rows, self.bytes = self.pieces, [], 0, 0
         return taken
 

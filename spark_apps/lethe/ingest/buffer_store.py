@@ -56,10 +56,12 @@ class FileTask:
 
     @staticmethod
     def encode(tasks: Sequence["FileTask"]) -> str:
+        """One JSON text for several tasks, as Spark sends it to its workers. `decode` reads it."""
         return json.dumps([astuple(t) for t in tasks])
 
     @staticmethod
     def decode(text: str) -> "list[FileTask]":
+        """The tasks of a text that `encode` made, in their order."""
         return [FileTask(*t) for t in json.loads(text)]
 
 

@@ -106,6 +106,11 @@ class Keyed:
 
 
 def too_many(rows: int) -> BadFile:
+    """The error for a replacement with more keys than Lethe keeps in memory.
+
+    Args:
+        rows: Counted so far.
+    """
     return BadFile(
         "TooManyKeys",
         f"the replacement has at least {rows} rows, expected at most {KEYS_AT_MOST} with "
@@ -114,6 +119,7 @@ def too_many(rows: int) -> BadFile:
 
 
 def encoded(keys: pa.Table) -> bytes:
+    """Keys as a stream of Arrow's IPC format, to return from a worker. `decoded` reads it."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, keys.schema) as stream:
         stream.write_table(keys)
@@ -121,4 +127,5 @@ def encoded(keys: pa.Table) -> bytes:
 
 
 def decoded(keys: bytes) -> pa.Table:
+    """Keys that `encoded` made, with the types that their columns had."""
     return pa.ipc.open_stream(keys).read_all()

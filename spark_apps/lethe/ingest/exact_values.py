@@ -156,15 +156,18 @@ def _as_field(name: str, field: pa.Field, keep_required: bool) -> pa.Field | Non
 
 
 def is_text(t: pa.DataType) -> bool:
+    """Whether the type is one of Arrow's three layouts of UTF-8 strings. Dictionaries of strings are not."""
     return bool(pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t))
 
 
 def is_bytes(t: pa.DataType) -> bool:
+    """Whether the type is binary, of variable or of fixed size. Decimals are not."""
     fixed = pa.types.is_fixed_size_binary(t) and not pa.types.is_decimal(t)
     return bool(pa.types.is_binary(t) or pa.types.is_large_binary(t) or pa.types.is_binary_view(t) or fixed)
 
 
 def is_list(t: pa.DataType) -> bool:
+    """Whether the type is one of Arrow's five layouts of lists. Maps are not."""
     is_view = pa.types.is_list_view(t) or pa.types.is_large_list_view(t)
     return bool(pa.types.is_list(t) or pa.types.is_large_list(t) or pa.types.is_fixed_size_list(t) or is_view)
 
@@ -628,6 +631,11 @@ class HybridCalendar:
         return self.first_micros * 1000 if unit == "ns" else self.first_micros // _MICROS[unit]
 
     def problem(self, first: str) -> str:
+        """The end of the sentence that refuses a column of the file.
+
+        Args:
+            first: The first day or year that both calendars count alike, as text.
+        """
         return (
             f"holds a day before {first}, and the file is of {self.writer}, which counts such days in the hybrid "
             "calendar; expected the "

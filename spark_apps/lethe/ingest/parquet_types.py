@@ -253,6 +253,7 @@ class ColumnStatistics:
 
     @property
     def all_null(self) -> bool:
+        """Whether the footer proves that there are only nulls, or no values. False if their number is unknown."""
         return self.values == self.nulls
 
 
@@ -312,10 +313,12 @@ class FooterColumn:
 
     @property
     def keeps_counts(self) -> bool:
+        """Whether the entry gets counts of values and nulls: not for metrics mode `none`, nor in lists and maps."""
         return self.is_single and self.collector.mode.type is not MetricModeTypes.NONE
 
     @property
     def keeps_bounds(self) -> bool:
+        """Whether the table's metrics mode of the column is `truncate` or `full`, so that the entry gets bounds."""
         return self.collector.mode.type in (MetricModeTypes.TRUNCATE, MetricModeTypes.FULL)
 
     def lower_bound(self, column: ColumnStatistics) -> bytes | None:

@@ -87,10 +87,12 @@ class RegisterTarget:
 
     @cached_property
     def schema(self) -> Schema:
+        """The table's current schema, parsed at the first use."""
         return Schema.model_validate_json(self.schema_json)
 
     @cached_property
     def spec(self) -> PartitionSpec:
+        """The table's current partition spec, parsed at the first use: registered files get this one."""
         return PartitionSpec.model_validate_json(self.spec_json)
 
     @cached_property
@@ -110,9 +112,11 @@ class RegisterTarget:
 
     @cached_property
     def ids(self) -> dict[str, int]:
+        """The field id of each leaf column, by its path in a Parquet schema as Iceberg writes it."""
         return parquet_path_to_id_mapping(self.schema)
 
     def name(self, field_id: int) -> str:
+        """The dotted name of a field in the table; "": the schema has no such field."""
         return self.schema.find_column_name(field_id) or ""
 
     def schema_of(self, metadata: Any) -> FileSchema:
@@ -446,6 +450,7 @@ class Footer:
     """Why the file cannot be registered."""
 
     def encode(self) -> str:
+        """One JSON text, as a decoder or a worker sends it. `decode` reads it."""
         d, e = self.described, self.error
         described = None if d is None else (d.records, d.document, d.partition)
         error = None if e is None else (e.uri, e.reason, e.message, e.unread)
@@ -453,6 +458,7 @@ class Footer:
 
     @classmethod
     def decode(cls, text: str) -> "Footer":
+        """Read the text that `encode` makes."""
         batch_id, uri, size, described, error = json.loads(text)
         return cls(batch_id, uri, size, described and RegistrableFile(*described), error and FileError(*error))
 
@@ -568,6 +574,11 @@ class FooterWork:
     limits: Limits
 
     def run(self, link: ChildLink) -> None:
+        """Describe the footers of each message and send them back, until the parent closes the link.
+
+        Raises:
+            Closed: The parent has closed the link, or has ended.
+        """
         while True:
             document, tails = link.receive()
             footers = []

@@ -106,6 +106,7 @@ def encoded_bytes(value: str | bytes) -> int:
 
 
 def problem(value: str | bytes) -> str:
+    """The end of a sentence that refuses a column, for a value too long for a folder name. It hides the value."""
     return (
         f"holds a value of {len(value)} {'bytes' if isinstance(value, bytes) else 'characters'}; the table is "
         "partitioned by it, and the "

@@ -75,6 +75,11 @@ def whole_lines(block: bytes) -> bytes:
 
 
 def compression_of(head: bytes) -> Compression | None:
+    """The compression that the first bytes show, also one that Lethe does not read; None: it is none of those.
+
+    Args:
+        head: At least HEAD_BYTES, unless the file is shorter.
+    """
     return next((c for c in COMPRESSIONS if head.startswith(c.magic)), None)
 
 

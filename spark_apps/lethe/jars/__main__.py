@@ -14,6 +14,11 @@ from lethe.jars.provide import DownloadFailed, JarScope, download, listed, remov
 
 
 def main() -> None:
+    """Download jars that are missing or have a wrong checksum, remove other versions, and print each change.
+
+    Raises:
+        SystemExit: A jar cannot be downloaded, or the arguments are wrong.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--scope", choices=[s.value for s in JarScope], default=JarScope.IMAGE.value)

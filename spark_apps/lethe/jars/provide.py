@@ -29,6 +29,8 @@ LIST: Final = Path(__file__).with_name("jars.txt")
 
 
 class JarScope(StrEnum):
+    """For what jars are needed. Each scope contains the jars of the scopes before it."""
+
     IMAGE = "image"
     """The jars of the Spark image."""
     LOCAL = "local"
@@ -55,6 +57,7 @@ class Jar:
 
     @property
     def name(self) -> str:
+        """The file name, with the version."""
         return self.path.rsplit("/", 1)[1]
 
     @property
@@ -152,6 +155,11 @@ def remove_other_versions(jars: Sequence[Jar], folder: Path) -> tuple[Path, ...]
 
 
 def sha256_of(path: Path) -> str:
+    """The checksum in hex. Reads the whole file, in parts.
+
+    Raises:
+        OSError: The file does not exist or cannot be read.
+    """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
