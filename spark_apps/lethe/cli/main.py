@@ -86,12 +86,7 @@ class OneLineErrors(click.Group):
         return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Print a LetheError or an unexpected error on stderr, and exit with its code.
-
-        Raises:
-            click.exceptions.Exit: The command failed, or ended early.
-            click.ClickException: The arguments are wrong; click prints it.
-        """
+        """Run the command. Print a LetheError or an unexpected error on stderr, and exit with its code."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
