@@ -110,6 +110,7 @@ class ChunkReader(Generic[K, T]):
 
     @property
     def is_fetched(self) -> bool:
+        """Whether `fetch` has nothing to read: the content, the header or the entries are in memory."""
         return self._entries is not None or self._content is not None or self._header is not None
 
     def entries(self) -> dict[K, T]:
@@ -128,9 +129,11 @@ class ChunkReader(Generic[K, T]):
         return self._entries
 
     def text(self, key: K) -> str:
+        """The text of a key: what entries are sorted by, and what `lower` and `upper` of the chunk are."""
         return self._format.text(key)
 
     def could_hold_any(self, keys: Iterable[K]) -> bool:
+        """Whether one of the keys is between the smallest and the greatest key of the chunk. Reads nothing."""
         return any(self.chunk.may_hold(text := self._format.text(k), text) for k in keys)
 
     def find(self, keys: Sequence[K]) -> dict[K, T]:
@@ -148,6 +151,7 @@ class ChunkReader(Generic[K, T]):
         return {k: entries[k] for k in inside if k in entries}
 
     def overlaps(self, ranges: Ranges) -> bool:
+        """Whether keys of the ranges may be in the chunk, by its smallest and greatest key. Reads nothing."""
         return any(self.chunk.may_hold(lo, hi) for lo, hi in ranges.intervals)
 
     def within(self, ranges: Ranges) -> dict[K, T]:
@@ -316,9 +320,19 @@ class ChunkedPart(Mapping[K, T]):
         return iter(self.load())
 
     def items(self) -> ItemsView[K, T]:
+        """All keys and entries. The first call reads the whole part, which then stays in memory.
+
+        Raises:
+            LedgerError: A ledger file is unusable.
+        """
         return self.load().items()
 
     def values(self) -> ValuesView[T]:
+        """All entries. The first call reads the whole part, which then stays in memory.
+
+        Raises:
+            LedgerError: A ledger file is unusable.
+        """
         return self.load().values()
 
     def __repr__(self) -> str:
@@ -430,6 +444,11 @@ def naming(facts: TableFacts, snapshot_id: int | None) -> Iterator[None]:
 
 
 def read_root(io: FileIO, facts: TableFacts, pointer: str) -> Root:
+    """Read the root that a snapshot of the table points to. Nothing outside of the table's ledger folder is read.
+
+    Raises:
+        LedgerError: LedgerOutside, LedgerMissing, LedgerUnreadable, LedgerTooNew, LedgerOfAnotherTable.
+    """
     folder = ledger_folder(facts.location)
     if local_path(pointer).rpartition("/")[0] != local_path(folder):
         raise LedgerError("LedgerOutside", f"the ledger {pointer} is not in {folder}.")
@@ -437,6 +456,7 @@ def read_root(io: FileIO, facts: TableFacts, pointer: str) -> Root:
 
 
 def ledger_folder(location: str) -> str:
+    """The URI of the folder with all ledger files of a table at this location, without a slash at its end."""
     return f"{location.rstrip('/')}/{names.LEDGER_FOLDER}"
 
 

@@ -62,6 +62,7 @@ class LineFormatter(logging.Formatter):
         return self.clean(_INPUT.sub("input_value=…, input_type=", text))
 
     def format(self, record: logging.LogRecord) -> str:
+        """The record with its texts cleaned. Only JSON has the fields of `about` and `process_is_about`."""
         if not self._is_json:
             return self._cleaned(super().format(record))
         entry: dict[str, object] = {

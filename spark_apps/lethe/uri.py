@@ -67,6 +67,7 @@ def is_local(uri: str) -> bool:
 
 
 def is_s3(uri: str) -> bool:
+    """Whether a URI has the scheme s3, s3a or s3n, in any case."""
     return scheme_of(uri) == Backend.S3
 
 

@@ -39,6 +39,8 @@ _HASHES: Final = "lethe.crc32"
 
 @dataclass(frozen=True)
 class Encoded:
+    """A chunk as it is written. The first `header_bytes` of `content` are its Avro header, with any index."""
+
     content: bytes
     header_bytes: int
 
@@ -122,6 +124,7 @@ class Index:
 
     @property
     def is_present(self) -> bool:
+        """Whether the header has an index. `encode` writes none for fewer than `INDEXED_FROM` entries."""
         return self._blocks is not None and self._hashes is not None
 
     @cached_property
@@ -282,6 +285,7 @@ class PartFormat(Generic[K, T]):
     """The field of the record with that text."""
 
     def encode(self, entries: Iterable[T]) -> Encoded:
+        """A chunk of these entries, which may come in any order: it is sorted by the texts of their keys."""
         sorted_ = sorted(((self.text(self.key(e)), e) for e in entries), key=lambda pair: pair[0])
         return encode(self.schema, [self.to_record(e) for _, e in sorted_], [k for k, _ in sorted_])
 

@@ -33,11 +33,14 @@ Interval: TypeAlias = tuple[str | None, str | None]
 class LedgerPart(Protocol):
     """A mapping in files: `len`, `in` and get are cheap; iterating reads everything."""
 
-    def get_many(self, keys: Iterable) -> dict: ...
+    def get_many(self, keys: Iterable) -> dict:
+        """Look up many keys with fewer reads than one by one; keys that the part does not have are left out."""
 
-    def within(self, intervals: Sequence[Interval]) -> list: ...
+    def within(self, intervals: Sequence[Interval]) -> list:
+        """The values whose keys are in one of the intervals, in any order. Reads only files that may have some."""
 
-    def apart(self) -> Mapping: ...
+    def apart(self) -> Mapping:
+        """A copy for another thread: it shares no mutable state and caches no answers."""
 
 
 def get_many(mapping: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
@@ -76,6 +79,7 @@ class Ranges:
 
     @property
     def is_everything(self) -> bool:
+        """Whether the intervals together contain every text."""
         return self.intervals == ((None, None),)
 
 
@@ -95,6 +99,8 @@ def _united(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
 
 
 class BatchState(StrEnum):
+    """What became of a batch that the ledger knows. Of these batches, only a refused one may still be promoted."""
+
     PROMOTED = "promoted"
     REVERTED = "reverted"
     REPLACED = "replaced"
@@ -203,6 +209,7 @@ class Ledger:
 
     @property
     def statistics(self) -> Statistics:
+        """As stored with the ledger. If nothing is stored, each access counts again, which reads the whole ledger."""
         return self.recorded if self.recorded is not None else counted(self)
 
     @property
@@ -241,6 +248,7 @@ class Delta:
 
     @property
     def is_empty(self) -> bool:
+        """Whether it changes no entry. Its `run` does not count."""
         return not (
             self.add_tombstones
             or self.remove_tombstones

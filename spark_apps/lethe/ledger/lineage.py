@@ -69,6 +69,7 @@ class Snapshot:
 
     @property
     def ledger(self) -> str | None:
+        """The URI of the ledger's root that its summary names; None: the snapshot carries no ledger."""
         return self.summary.get(names.LEDGER)
 
     @property

@@ -93,24 +93,29 @@ class Overlay(Mapping[K, V]):
         self._changed: dict[K, V | None] = dict(changed or {})  # None: removed
 
     def put(self, entries: Mapping[K, V]) -> None:
+        """Set entries on top of the part below, which does not change. Keys that were removed are there again."""
         self._changed.update(entries)
 
     def drop(self, keys: Iterable[K]) -> None:
+        """Remove keys without looking them up, so they need not exist. The part below does not change."""
         self._changed.update(dict.fromkeys(keys))
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V]:
+        """The entries of those keys that exist after the changes. The part below is asked for unchanged keys only."""
         wanted = list(dict.fromkeys(keys))
         entries: dict[K, V | None] = {**get_many(self._below, [k for k in wanted if k not in self._changed])}
         entries |= {k: self._changed[k] for k in wanted if k in self._changed}
         return {k: v for k in wanted if (v := entries.get(k)) is not None}
 
     def within(self, intervals: Sequence[Interval]) -> list[V]:
+        """The values whose keys are in one of the intervals. Those that were set come after those of the part below."""
         ranges = Ranges(intervals)
         below = within(self._below, intervals, self._text)
         kept = [v for v in below if self._key(v) not in self._changed]
         return kept + [v for k, v in self._changed.items() if v is not None and self._text(k) in ranges]
 
     def apart(self) -> "Overlay[K, V]":
+        """A copy for another thread: later changes of one do not affect the other."""
         return Overlay(apart(self._below), self._key, self._text, self._changed)
 
     def __getitem__(self, key: K) -> V:
@@ -142,6 +147,7 @@ class Folding:
         )
 
     def add(self, delta: Delta) -> None:
+        """Set `ledger` to the result of a change that was planned on it. Purged files are only in `delta`."""
         self._deltas.append(delta)
         self._tombstones.drop(delta.remove_tombstones)
         known = self._tombstones.get_many(t.key for t in delta.add_tombstones)

@@ -48,6 +48,7 @@ class Chunk:
         return (upper is None or self.lower <= upper) and (lower is None or lower <= self.upper)
 
     def to_json(self) -> dict[str, Any]:
+        """What the root's document says of this chunk. Optional fields with their default values are left out."""
         document: dict[str, Any] = {"file": self.file, "records": self.records, "bytes": self.bytes}
         optional = {
             "removes": self.removes or None,
@@ -60,6 +61,7 @@ class Chunk:
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> "Chunk":
+        """Read what `to_json` wrote. Missing optional fields get their default values."""
         return cls(
             str(document["file"]),
             int(document["records"]),
@@ -90,6 +92,7 @@ class Statistics:
     """Rows of tombstoned batches, where known; None: not counted."""
 
     def to_json(self) -> dict[str, Any]:
+        """What the root's document says of them: times in ISO 8601, and only states that some batch has."""
         return {
             "tombstones": self.tombstones,
             "batches": self.batches,
@@ -102,6 +105,8 @@ class Statistics:
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> "Statistics":
+        """Read what `to_json` wrote. A document without `tombstoned-rows` gives None for them: not counted."""
+
         def time(text: str | None) -> datetime | None:
             return datetime.fromisoformat(text) if text else None
 
@@ -118,6 +123,8 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Root:
+    """What a ledger's root file says. `ledger_version` counts Lethe's commits in the lineage; `run` wrote the file."""
+
     table_uuid: str
     ledger_version: int
     run: str
@@ -127,6 +134,7 @@ class Root:
     """All locations that a commit of Lethe has seen, oldest first."""
 
     def encode(self) -> bytes:
+        """The root file as indented JSON. It names every part, even one without chunks."""
         document = {
             "format-version": FORMAT_VERSION,
             "table-uuid": self.table_uuid,

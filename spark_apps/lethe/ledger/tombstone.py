@@ -39,6 +39,7 @@ class Mask:
 
     @classmethod
     def parse(cls, text: str) -> "Mask":
+        """Read what `str()` of a mask writes, as `meta` has it under `META_MASK`."""
         by, rows, *more = text.split(" ")
         return cls(NativeDeletes(by), int(rows), not more)
 
@@ -62,10 +63,12 @@ class Tombstone:
 
     @property
     def key(self) -> tuple[int, str]:
+        """The field id and the value. A ledger has one tombstone for each key: others are merged into it."""
         return (self.namespace, self.id)
 
     @property
     def restatements(self) -> tuple[str, ...]:
+        """The keys of the requests that set it, in the order in which they did; empty: no request set it."""
         return tuple(r for r in self.meta.get(META_RESTATEMENTS, "").split("\n") if r)
 
     @property
@@ -86,6 +89,7 @@ class Tombstone:
         return self.mask is not None and self.mask.whole
 
     def masked(self, mask: Mask) -> "Tombstone":
+        """A copy with this mask, which replaces the one that it may have."""
         return replace(self, meta={**self.meta, META_MASK: str(mask)})
 
     def same_origin(self, other: "Tombstone") -> bool:
@@ -202,10 +206,12 @@ class Erasure:
 
     @property
     def is_open(self) -> bool:
+        """Whether no check has verified yet that the storage has none of the files with its rows."""
         return not self.verified
 
     @property
     def is_purged(self) -> bool:
+        """Whether the head's data files have none of its rows. Older snapshots and the storage may still have some."""
         return self.purged_at is not None
 
     def is_due(self, by: datetime) -> bool:

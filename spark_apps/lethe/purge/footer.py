@@ -67,6 +67,7 @@ class Struct:
         return self.fields[number][1]
 
     def get(self, number: int, default: Any = None) -> Any:
+        """The value of a field; `default`, if the struct does not have the field."""
         return self.fields[number][1] if number in self.fields else default
 
     def change(self, number: int, value: Any) -> None:
@@ -74,12 +75,15 @@ class Struct:
         self.fields[number] = (self.fields[number][0], value)
 
     def set_i64(self, number: int, value: int) -> None:
+        """Set a field of Thrift's type i64, whether or not the struct has it."""
         self.fields[number] = (TType.I64, value)
 
     def set_i32(self, number: int, value: int) -> None:
+        """Set a field of Thrift's type i32, whether or not the struct has it."""
         self.fields[number] = (TType.I32, value)
 
     def remove(self, *numbers: int) -> None:
+        """Remove fields by their numbers. Fields that the struct does not have are ignored."""
         for number in numbers:
             self.fields.pop(number, None)
 
@@ -97,6 +101,7 @@ def decode(content: bytes) -> Struct:
 
 
 def encode(struct: Struct) -> bytes:
+    """The struct in the compact protocol, without the length and the magic that follow a footer in a file."""
     buffer = TMemoryBuffer()
     _write_struct(TCompactProtocol(buffer), struct)
     return bytes(buffer.getvalue())
@@ -195,6 +200,7 @@ class FileSink:
         return 0
 
     def write(self, content: bytes) -> None:
+        """Append bytes. `size` grows by their number."""
         self._stream.write(content)
         self.size += len(content)
 
@@ -222,9 +228,16 @@ class ComposedSink(FileSink):
 
     @property
     def copied_by_store(self) -> int:
+        """Bytes that the store has copied until now. The last ranges are copied when the object is completed."""
         return self._composed.copied
 
     def copy(self, source: Any, start: int, size: int) -> None:
+        """Append a range. Where it can, the store copies it from the old object; otherwise this process sends it.
+
+        Raises:
+            FooterUnreadable: The file ends within it.
+            StoreError: A store refused a request or did not answer.
+        """
         if source is not self._source:
             super().copy(source, start, size)
             return

@@ -549,10 +549,12 @@ class ReadPart:
 
     @property
     def reads_all_rows(self) -> bool:
+        """Whether no row is left out because of its batch, so that the batch column need not be read."""
         return not self.ids and not self.of_ids
 
 
 def all_of(files: Sequence[PlannedFile]) -> tuple[ReadPart, ...]:
+    """Read all rows of the files, whatever their batches, as one part; no files: no part."""
     return (ReadPart(tuple(files)),) if files else ()
 
 

@@ -1,0 +1,1 @@
+"""Plans Restatements on a ledger: their order, changes and results, or why one is refused. Pure."""

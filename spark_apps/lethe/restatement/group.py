@@ -66,6 +66,7 @@ def place(
 
 
 def place_of(request: RestatementRequest) -> Dependencies:
+    """The dependencies of a request of a run, which other requests name by its key and not by its name."""
     made = request.replacement.batch_id if request.replacement else None
     return place(request.creation_time, request.name, request.key, request.batch_ids, made, request.undoes)
 
@@ -110,6 +111,8 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class IdList:
+    """A list of batch ids, and the digest that shows later whether the list has changed."""
+
     ids: tuple[str, ...]
     """Without duplicates, in the order of the list."""
     sha256: str
@@ -341,7 +344,8 @@ class Sized(Protocol):
     """A data file with a known size."""
 
     @property
-    def size(self) -> int: ...  # in bytes
+    def size(self) -> int:
+        """In bytes. A dry run adds up the sizes of the files that were found."""
 
 
 def plan_dry_run(

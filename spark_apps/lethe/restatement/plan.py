@@ -140,6 +140,8 @@ def refuse_other_values(request: RestatementRequest, before: RequestResult) -> N
 
 @dataclass(frozen=True)
 class PlannedUndo:
+    """The change of the ledger that takes back a request, and the result of the Undo."""
+
     delta: Delta
     result: RequestResult
 

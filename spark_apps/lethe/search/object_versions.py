@@ -133,16 +133,20 @@ class UnversionedFiles:
 
     @property
     def supports_versions(self) -> bool:
+        """Always False: PyIceberg's FileIO shows only current files."""
         return False
 
     @property
     def lists_folders(self) -> bool:
+        """True only for a table in a local folder."""
         return self._listable
 
     def find(self, paths: Iterable[str]) -> dict[str, SurvivingObject]:
+        """Ask for each path in turn whether the file exists. Older versions are not looked for."""
         return {path: SurvivingObject(path, True) for path in paths if self._exists(path)}
 
     def remove(self, remain: SurvivingObject, every_version: bool) -> ErasureBlocker | None:  # noqa: ARG002 - there are no older versions
+        """Delete a file, and beside a local one its checksum file. A file that does not exist is not an error."""
         self.calls["delete"] += 1
         try:
             self._io.delete(remain.path)
@@ -158,9 +162,11 @@ class UnversionedFiles:
         return None
 
     def why(self, remain: SurvivingObject) -> ErasureBlocker:
+        """Always a blocker that says that the file was deleted and is there again: nothing else is known."""
         return ErasureBlocker(BlockerKind.OBJECT, without_values(remain.path), None, _AGAIN)
 
     def under(self, folder: str) -> Iterator[tuple[str, datetime]]:
+        """Walk through a local folder and the folders in it, but not through links. Of other storage, list nothing."""
         if not self._listable:
             return
         self.calls["list"] += 1
@@ -181,18 +187,22 @@ class UnversionedFiles:
                 yield f"{folder.rstrip('/')}/{path.relative_to(root).as_posix()}", modified
 
     def cannot_list(self, folder: str) -> str | None:
+        """None only for a local folder, if the table is local too."""
         return None if is_local(folder) and self._listable else "it is not known how to list it"
 
     def open(self, path: str) -> BinaryIO | None:
+        """Open a file with the table's FileIO. Deleted files have no versions to open."""
         try:
             return cast(BinaryIO, self._io.new_input(path).open())
         except (FileNotFoundError, PermissionError):
             return None
 
     def uploads(self, folder: str) -> tuple[list[UnfinishedUpload], str]:
+        """Always none. The text is empty for a local folder; of others, it says that none can be listed."""
         return [], "" if self.cannot_list(folder) is None else "it is not known how to list them"
 
     def abort(self, upload: UnfinishedUpload) -> bool:  # noqa: ARG002 - there are none
+        """Always True and without an effect, because `uploads` never finds any."""
         return True
 
     def _exists(self, path: str) -> bool:
@@ -214,17 +224,30 @@ class S3Objects:
 
     @property
     def supports_versions(self) -> bool:
+        """True until the store answers that it does not support listing the versions of objects."""
         return self._versions
 
     @property
     def lists_folders(self) -> bool:
+        """Always True: every S3 server lists objects by a prefix of their keys."""
         return True
 
     def find(self, paths: Iterable[str]) -> dict[str, SurvivingObject]:
+        """Look for all versions of 16 objects at once, or only for current objects if the store lists no versions.
+
+        Raises:
+            VersionsDenied: The credentials may not list the versions of objects.
+            TransientError: The store did not answer as expected.
+        """
         with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
             return {r.path: r for r in pool.map(self._find, paths) if r is not None}
 
     def remove(self, remain: SurvivingObject, every_version: bool) -> ErasureBlocker | None:
+        """Delete each known version, then its delete markers. Without `every_version`, send one plain deletion.
+
+        Raises:
+            TransientError: The store did not answer as expected.
+        """
         bucket, key = _split(remain.path)
         versions = remain.versions if every_version else ()
         try:
@@ -241,9 +264,16 @@ class S3Objects:
         return None
 
     def why(self, remain: SurvivingObject) -> ErasureBlocker:
+        """Ask for the legal hold and the object lock of each version until one is found: two requests per version."""
         return self._kept(remain, None)
 
     def under(self, folder: str) -> Iterator[tuple[str, datetime]]:
+        """List all versions before the first result. The time of an object is that of its newest version.
+
+        Raises:
+            VersionsDenied: The credentials may not list the versions of objects.
+            TransientError: The store did not answer as expected.
+        """
         scheme, _, rest = folder.partition("://")
         bucket, _, prefix = rest.partition("/")
         prefix = f"{prefix.strip('/')}/"
@@ -254,9 +284,16 @@ class S3Objects:
             yield f"{scheme}://{bucket}/{key}", modified
 
     def cannot_list(self, folder: str) -> str | None:
+        """None for every folder in S3, whatever its bucket and the rights of the credentials."""
         return None if is_s3(folder) else "it is not in S3, as the table is"
 
     def open(self, path: str) -> BinaryIO | None:
+        """Find the newest version with a listing. Its bytes are read in ranges of 256 KiB, as they are needed.
+
+        Raises:
+            VersionsDenied: The credentials may not list the versions of objects.
+            TransientError: The store did not answer as expected.
+        """
         bucket, key = _split(path)
         try:
             newest = next((o for o in self._pages(bucket, key) if o["Key"] == key), None)
@@ -269,6 +306,11 @@ class S3Objects:
         return io.BufferedReader(_Ranged(self._s3, named, int(newest["Size"])), _RANGE_BYTES)
 
     def uploads(self, folder: str) -> tuple[list[UnfinishedUpload], str]:
+        """List the uploads. The text says if the rights are missing or the server does not know the request.
+
+        Raises:
+            TransientError: The store did not answer as expected.
+        """
         scheme, _, rest = folder.partition("://")
         bucket, _, prefix = rest.partition("/")
         unfinished: list[UnfinishedUpload] = []
@@ -287,6 +329,7 @@ class S3Objects:
         return unfinished, ""
 
     def abort(self, upload: UnfinishedUpload) -> bool:
+        """Abort an upload. An upload that does not exist any more counts as aborted. False: the store refuses."""
         bucket, key = _split(upload.path)
         try:
             self._call("AbortMultipartUpload", "abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload.id)

@@ -179,6 +179,7 @@ class Wanted:
 
     @classmethod
     def of(cls, field_id: int, values: Values) -> "Wanted":
+        """Make the Arrow array of the values once, for all files that are searched."""
         return cls(field_id, values, as_arrow(values))
 
 
@@ -289,6 +290,7 @@ def columns_by_id(file: Columns, names: Mapping[str, int] | None) -> dict[int, s
 
 
 def frozen(positions: BitMap64) -> FrozenBitMap64:
+    """A copy that cannot change. `positions` is compressed in place before."""
     positions.run_optimize()
     return FrozenBitMap64(positions)
 

@@ -230,9 +230,15 @@ class StrayWork(ObjectWork):
     schema: Schema
 
     def bytes_read(self, size: int) -> int:
+        """At most `BYTES_AT_MOST`, so that a larger object gets no more time."""
         return min(size, BYTES_AT_MOST)
 
     def read(self, stream: BinaryIO, path: str) -> Any:
+        """The `StrayContent` as a dict. Content that cannot be decoded is `UNKNOWN`.
+
+        Raises:
+            MemoryError: The decoder has too little memory.
+        """
         try:
             return asdict(content_of(stream, path, self.field_id, self.schema))
         except MemoryError:

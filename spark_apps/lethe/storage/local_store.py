@@ -36,6 +36,7 @@ class LocalStore:
         self._root = Path(local_path(root)) if root else None
 
     def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
+        """List files by name, those of a folder before its subfolders. A folder that cannot be read counts as empty."""
         # A path of text for each file, not a Path: making one takes longer than asking for the file's size.
         root, prefix = str(Path(local_path(uri))), uri.rstrip("/")
         for folder, folders, files in os.walk(root):
@@ -48,6 +49,7 @@ class LocalStore:
                     yield hidden_entries
 
     def names(self, folder: str, prefix: str = "", at_most: int | None = None) -> Iterator[str]:
+        """List names in no order. With `at_most`, look at up to 20 entries per name, and ignore an OSError."""
         try:
             with os.scandir(local_path(folder)) as entries:
                 limit = None if at_most is None else at_most * _ENTRIES_PER_NAME
@@ -59,10 +61,12 @@ class LocalStore:
                 raise
 
     def head(self, uri: str) -> ListedObject | None:
+        """Return the size, ETag and modification time of a file; None: there is no file, or it is a folder."""
         path = Path(local_path(uri))
         return _listed(path, uri) if path.is_file() else None
 
     def read(self, uri: str) -> Content | None:
+        """Read a whole file. Bytes and ETag belong together, even if another file takes the name meanwhile."""
         try:
             with Path(local_path(uri)).open("rb") as file:
                 etag = _etag(os.fstat(file.fileno()))
@@ -71,6 +75,7 @@ class LocalStore:
             return None
 
     def read_range(self, uri: str, start: int, size: int) -> bytes | None:
+        """Read up to `size` bytes from offset `start`; empty bytes: the file ends before it. None: there is no file."""
         try:
             with Path(local_path(uri)).open("rb") as file:
                 file.seek(start)
@@ -79,6 +84,7 @@ class LocalStore:
             return None
 
     def read_unchanged(self, listed: BufferedObject, start: int, size: int) -> bytes | None:
+        """Read up to `size` bytes of a file whose size and modification time are as listed; otherwise return None."""
         try:
             file = os.open(local_path(listed.key), os.O_RDONLY)
         except FileNotFoundError:
@@ -89,18 +95,27 @@ class LocalStore:
             os.close(file)
 
     def open(self, uri: str) -> ObjectReader | None:
+        """Open a file. The reader keeps its content even if another file takes the name."""
         try:
             return LocalReader(Path(local_path(uri)))
         except FileNotFoundError:
             return None
 
     def put(self, uri: str, content: bytes) -> None:
+        """Write a draft, flush it to the disk and rename it to the target. Deletes Hadoop's checksum file first."""
         path = Path(local_path(uri))
         # Hadoop writes a checksum file beside each file. With the old checksum it would reject the new file.
         (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
         self._replace(path, lambda draft: _write(draft, content), lambda: True)
 
     def put_if_absent(self, uri: str, content: bytes, retention: Retention | None = None) -> bool:
+        """Write a draft, flush it to the disk and make the target a hard link to it, which replaces nothing.
+
+        Raises:
+            InputError: `RecordNotRetained`, for any `retention`. `UnsupportedStorage`: there are no hard links.
+            TransientError: `StorageRefused`: nothing was created.
+            WriteUnknown: The file may exist now.
+        """
         if retention is not None:
             raise not_retained(uri, "file storage has none")
         path = Path(local_path(uri))
@@ -130,9 +145,11 @@ class LocalStore:
         return True
 
     def retained_until(self, uri: str) -> datetime | None:  # noqa: ARG002 - files have no locks
+        """Always None: files have no object locks."""
         return None
 
     def copy(self, source: BufferedObject, target: str) -> bool:
+        """Copy a file over the target, unless the file differs from the listing once its bytes are read."""
         path = Path(local_path(source.key))
         try:
             return self._replace(
@@ -144,9 +161,11 @@ class LocalStore:
             return False
 
     def delete(self, objects: Iterable[BufferedObject]) -> int:
+        """Delete unchanged files one by one. Return how many no longer exist, those that were gone before included."""
         return sum(self.delete_unchanged(o) for o in objects)
 
     def delete_unchanged(self, listed: BufferedObject) -> bool:
+        """Delete a file if its size and modification time are as listed, then its folder if empty and not the root."""
         path = Path(local_path(listed.key))
         with suppress(FileNotFoundError):
             if _etag(path.stat()) != listed.etag:
@@ -158,6 +177,7 @@ class LocalStore:
         return True
 
     def remove(self, uri: str) -> None:
+        """Delete a file and Hadoop's checksum file of it. Its folder stays, even if it is empty then."""
         path = Path(local_path(uri))
         path.unlink(missing_ok=True)
         (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
@@ -178,27 +198,35 @@ class LocalStore:
 
 
 class LocalReader(ObjectReader):
+    """A local file that is open. If another file takes its name, it goes on reading the old content."""
+
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
         stat = os.fstat(self._file.fileno())
         self.size, self.etag = stat.st_size, _etag(stat)
 
     def readable(self) -> bool:
+        """Always True: the file is opened for reading only."""
         return True
 
     def seekable(self) -> bool:
+        """Always True: a local file has random access."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to an offset in bytes. Return the new position, from the start of the file."""
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
+        """The position in bytes from the start of the file."""
         return self._file.tell()
 
     def readinto(self, buffer: Any) -> int:
+        """Fill a buffer from the current position. Return the number of bytes; 0: the end of the file."""
         return self._file.readinto(buffer)
 
     def close(self) -> None:
+        """Close the file in the operating system too. Closing it again changes nothing."""
         self._file.close()
         super().close()
 

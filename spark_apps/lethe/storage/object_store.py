@@ -167,9 +167,11 @@ class FolderListing:
         self._store = store
 
     def names(self, prefix: str) -> list[str]:
+        """The names of all objects with this prefix. Names of subfolders are left out."""
         return list(self._store.names(self.uri, prefix))
 
     def read(self, name: str) -> bytes | None:
+        """The whole content of an object; None: it does not exist."""
         content = self._store.read(self._of(name))
         return None if content is None else content.data
 
@@ -178,9 +180,11 @@ class FolderListing:
         return self._store.put_if_absent(self._of(name), content)
 
     def replace(self, name: str, content: bytes) -> None:
+        """Write an object, whole or not at all, whether or not one of this name exists."""
         self._store.put(self._of(name), content)
 
     def delete(self, name: str) -> None:
+        """Delete an object, whatever it contains. A missing object is not an error."""
         self._store.remove(self._of(name))
 
     def _of(self, name: str) -> str:

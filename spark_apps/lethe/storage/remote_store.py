@@ -90,6 +90,7 @@ def store_errors(uri: str, missing: str = "") -> Iterator[None]:
 
 
 def code_of(error: Exception, missing: str = "") -> str:
+    """What a StoreError says of an error: `DENIED`, `missing` for a 404, the store's code, a status, or what failed."""
     text, status = str(error), status_of(error)
     if isinstance(error, PermissionDeniedError):
         return DENIED
@@ -108,6 +109,7 @@ def code_of(error: Exception, missing: str = "") -> str:
 
 
 def status_of(error: Exception) -> int:
+    """The HTTP status that the text of an obstore error names; 0: none, because there was no response."""
     match = _STATUS.search(str(error))
     return int(match[1]) if match else 0
 
@@ -133,6 +135,11 @@ class RemoteStore:
         self._lock = threading.Lock()
 
     def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
+        """List in the order of keys, in pages of 1000. Empty objects that represent folders are left out.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         root, bucket, prefix = self._folder(uri)
         skipped: str | None = ""
         while skipped is not None:
@@ -150,6 +157,11 @@ class RemoteStore:
                     break
 
     def names(self, folder: str, prefix: str = "", at_most: int | None = None) -> Iterator[str]:
+        """List names in order. With `at_most`, objects in subfolders count too, but up to 10 subfolders are skipped.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         _, bucket, root = self._folder(folder)
         skipped: str | None = f"{root}{_before(prefix)}" if _before(prefix) else ""
         seen = skips = 0
@@ -172,6 +184,11 @@ class RemoteStore:
                     break
 
     def head(self, uri: str) -> ListedObject | None:
+        """Send one HEAD request. None: the store answers 404.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         client, _, key = self._at(uri)
         try:
             with store_errors(uri):
@@ -180,6 +197,11 @@ class RemoteStore:
             return None
 
     def read(self, uri: str) -> Content | None:
+        """Read a whole object with one request, so bytes and ETag belong together.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         client, _, key = self._at(uri)
         try:
             with store_errors(uri):
@@ -189,6 +211,11 @@ class RemoteStore:
             return None
 
     def read_range(self, uri: str, start: int, size: int) -> bytes | None:
+        """Read up to `size` bytes from offset `start`; empty bytes: the object ends before it.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         client, _, key = self._at(uri)
         try:
             with store_errors(uri):
@@ -201,6 +228,11 @@ class RemoteStore:
             raise
 
     def read_unchanged(self, listed: BufferedObject, start: int, size: int) -> bytes | None:
+        """Send the listed ETag as a condition. None also for a listing without one, and for a range past the end.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         if not listed.etag or not is_nameable(listed.key):
             return None
         client, _, key = self._at(listed.key)
@@ -218,16 +250,33 @@ class RemoteStore:
             raise
 
     def open(self, uri: str) -> ObjectReader | None:
+        """Send a HEAD request. Each range is then read on condition of the ETag that it returned.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         head = self.head(uri)
         client, _, key = self._at(uri)
         return _RemoteReader(client, uri, key, head) if head is not None else None
 
     def put(self, uri: str, content: bytes) -> None:
+        """Write an object over an existing one. A request that fails in passing is repeated.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         client, _, key = self._at(uri)
         with store_errors(uri, missing=NO_BUCKET):
             client.put(key, content)
 
     def put_if_absent(self, uri: str, content: bytes, retention: Retention | None = None) -> bool:
+        """Send one conditional request, which is never repeated.
+
+        Raises:
+            InputError: `RecordNotRetained`, for any `retention`.
+            TransientError: `StorageRefused`: nothing was created.
+            WriteUnknown: The store did not answer, so the object may exist now or later.
+        """
         if retention is not None:
             raise not_retained(uri, f"{self._backend} storage has none")
         # Send it only once: a repeated request whose first response was lost would find its own object, or create the object
@@ -248,9 +297,15 @@ class RemoteStore:
         return True
 
     def retained_until(self, uri: str) -> datetime | None:  # noqa: ARG002 - only S3 has object locks
+        """Always None: Lethe uses object locks only in S3."""
         return None
 
     def copy(self, source: BufferedObject, target: str) -> bool:
+        """Let the store copy up to 256 MiB within a bucket; else send the bytes. A copy of a changed object is deleted.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         (client, bucket, key), (other, to_bucket, to_key) = self._at(source.key), self._at(target)
         if not self._is_same(source):
             return False
@@ -273,6 +328,11 @@ class RemoteStore:
         return True
 
     def delete(self, objects: Iterable[BufferedObject]) -> int:
+        """Send a HEAD request for each object, 10 at once, then delete the unchanged ones, 1000 per request.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         listed = list(objects)
         with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="lethe-head") as pool:
             same = list(pool.map(self._is_same_or_gone, listed))
@@ -282,12 +342,22 @@ class RemoteStore:
         return sum(self._remove_all(uris) for uris in by_bucket.values())
 
     def delete_unchanged(self, listed: BufferedObject) -> bool:
+        """Send a HEAD request, then delete. An object that is overwritten in between is deleted too.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         if not self._is_same_or_gone(listed):
             return False
         self.remove(listed.key)
         return True
 
     def remove(self, uri: str) -> None:
+        """Send one unconditional request. In a bucket with versions, older versions stay.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         client, _, key = self._at(uri)
         try:
             with store_errors(uri):
@@ -432,12 +502,27 @@ class S3Store(RemoteStore):
                 yield from self._requests.pages(bucket, prefix, last, PAGE)
 
     def head(self, uri: str) -> ListedObject | None:
+        """Send one HEAD request, with boto3 for a key that obstore cannot express.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         return super().head(uri) if is_nameable(uri) else self._requests.head(uri)
 
     def read(self, uri: str) -> Content | None:
+        """Read a whole object with one request, with boto3 for a key that obstore cannot express.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         return super().read(uri) if is_nameable(uri) else self._requests.read(uri)
 
     def remove(self, uri: str) -> None:
+        """Send one unconditional request, with boto3 for a key that obstore cannot express.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         if is_nameable(uri):
             super().remove(uri)
         else:
@@ -445,19 +530,41 @@ class S3Store(RemoteStore):
                 self._requests.delete(uri)
 
     def put_if_absent(self, uri: str, content: bytes, retention: Retention | None = None) -> bool:
+        """Create an object, with boto3 if it gets an object lock. The first call per bucket tests conditional writes.
+
+        Raises:
+            InputError: `UnsupportedStorage`: the store ignores conditions. `RecordNotRetained`.
+            TransientError: `StorageRefused`: nothing was created.
+            WriteUnknown: The store did not answer, so the object may exist now or later.
+        """
         self._require_conditions(uri)
         if retention is None:
             return super().put_if_absent(uri, content)
         return self._requests.put_locked(uri, content, retention, datetime.now(UTC))
 
     def retained_until(self, uri: str) -> datetime | None:
+        """Ask with one request. None also if the store refuses to tell or has no object locks.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         return self._requests.retained_until(uri)
 
     def copy(self, source: BufferedObject, target: str) -> bool:
+        """Let the server copy on condition of the listed ETag; the size is not compared. Overwrites the target.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         with store_errors(source.key):
             return self._requests.copy(source.key, source.etag, target)
 
     def delete_unchanged(self, listed: BufferedObject) -> bool:
+        """Send a HEAD request, then a delete on condition of the listed ETag, where the server knows that.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         head = self.head(listed.key)
         if head is None:
             return True

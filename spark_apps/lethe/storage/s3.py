@@ -119,6 +119,11 @@ class S3Requests:
             raise store_error_of(f"s3://{bucket}/{prefix}", e) from None
 
     def head(self, uri: str) -> ListedObject | None:
+        """Send one HEAD request. None: the object does not exist.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         try:
             answer = self._client().head_object(**_named(uri))
         except (ClientError, BotoCoreError) as e:
@@ -128,6 +133,11 @@ class S3Requests:
         return ListedObject(uri, answer["ContentLength"], _etag(answer), answer["LastModified"])
 
     def read(self, uri: str) -> Content | None:
+        """Read a whole object into memory with one request. None: the object does not exist.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         try:
             answer = self._client().get_object(**_named(uri))
             return Content(answer["Body"].read(), _etag(answer))
@@ -137,6 +147,11 @@ class S3Requests:
             raise store_error_of(uri, e) from None
 
     def delete(self, uri: str) -> None:
+        """Send one unconditional request. In a bucket with versions, older versions stay.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         try:
             self._client().delete_object(**_named(uri))
         except (ClientError, BotoCoreError) as e:
@@ -193,6 +208,11 @@ class S3Requests:
         return True
 
     def retained_until(self, uri: str) -> datetime | None:
+        """Ask for the lock of the newest version. None: it has none, or the store answers any 4xx, such as a refusal.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         try:
             answer = self._client().get_object_retention(**_named(uri))
         except (ClientError, BotoCoreError) as e:
@@ -345,6 +365,11 @@ class S3Uploads:
         return True
 
     def abort(self, uri: str, upload: str) -> None:
+        """Delete the parts that were sent. An upload that was completed or aborted before is not an error.
+
+        Raises:
+            StoreError: The store refused a request or did not answer.
+        """
         bucket, key = bucket_and_key(uri)
         try:
             self._client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload)
@@ -471,6 +496,7 @@ class ComposedObject:
             raise store_error_of(uri, e) from None
 
     def write(self, content: bytes) -> None:
+        """Append bytes. They wait in memory until they are enough for a part, and are then sent."""
         self._copy_range()
         self._wait(content)
 

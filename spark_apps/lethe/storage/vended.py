@@ -198,12 +198,30 @@ class VendedFileIO(FileIO):
         self._made: dict[str, tuple[Vended, FileIO]] = {}  # by URI scheme
 
     def new_input(self, location: str) -> InputFile:
+        """A file to read with the credentials of now. It keeps them, so open it soon.
+
+        Raises:
+            NoSuchTableError: There is no such table.
+            Exception: PyIceberg's errors, if the catalog is unavailable.
+        """
         return self._current(location).new_input(location)
 
     def new_output(self, location: str) -> OutputFile:
+        """A file to write with the credentials of now. It keeps them, so open it soon.
+
+        Raises:
+            NoSuchTableError: There is no such table.
+            Exception: PyIceberg's errors, if the catalog is unavailable.
+        """
         return self._current(location).new_output(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Delete a file with the credentials of now, even if the given file was made with older ones.
+
+        Raises:
+            NoSuchTableError: There is no such table.
+            Exception: PyIceberg's errors, if the catalog is unavailable.
+        """
         where = location if isinstance(location, str) else location.location
         self._current(where).delete(where)
 

@@ -1,0 +1,1 @@
+"""Plans the maintenance of a table: purges, compaction, manifests, and which snapshots to expire. Pure."""

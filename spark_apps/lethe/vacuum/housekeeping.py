@@ -257,6 +257,7 @@ class ManifestPlan:
 
     @property
     def is_empty(self) -> bool:
+        """Whether no manifest is worth rewriting."""
         return not self.replaced
 
 

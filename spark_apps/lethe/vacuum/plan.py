@@ -351,6 +351,7 @@ class VacuumPlan:
 
     @property
     def touched(self) -> frozenset[str]:
+        """The paths of the files that the plan removes from the table, rewritten ones included. Postponed ones stay."""
         return frozenset(f.path for f in (*self.delete, *self.rewrite))
 
     @property
@@ -411,6 +412,7 @@ def plan_vacuum(
 
 
 def earliest_deadline(erasures: Iterable[Erasure]) -> datetime | None:
+    """The first time at which bytes of one of these erasures must be gone; None: none has a deadline."""
     return min((e.evict_by for e in erasures if e.evict_by is not None), default=None)
 
 
@@ -531,6 +533,7 @@ class TableTraits:
 
     @property
     def are_files_filterable(self) -> bool:
+        """Whether Arrow may rewrite its files: plain Parquet, no Bloom filters, no columns with names of row ids."""
         plain = self.properties.get(_FORMAT, _PARQUET) == _PARQUET and _ENCRYPTED not in self.properties
         readable = self.format_version in _FORMAT_VERSIONS and not any(n in self.columns for n in ROW_ID_COLUMNS)
         return plain and readable and not has_bloom_filters(self.properties)
@@ -647,6 +650,7 @@ class CompactionPlan:
 
     @property
     def files(self) -> Bin:
+        """The files of all bins, in the order of the bins. Those beyond the budget are not among them."""
         return tuple(f for one in self.bins for f in one)
 
 

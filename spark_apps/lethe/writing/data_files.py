@@ -138,6 +138,7 @@ class TableLayout:
 
     @property
     def batch_column(self) -> str:
+        """The current name of the column with the batch ids, which the table knows by its field id."""
         return self.target.name(self.target.field_id)
 
     @cached_property
@@ -162,6 +163,7 @@ class TableLayout:
 
     @cached_property
     def sort_order(self) -> SortOrder:
+        """The sort order that new data files name. It is parsed at the first use."""
         return SortOrder.model_validate_json(self.sort_order_json)
 
     @cached_property

@@ -75,6 +75,7 @@ class BlockFacts:
     """By batch id, the partitions that its rows are in (`lethe.files.bounds`); None: one that has no text."""
 
     def add(self, other: "BlockFacts") -> None:
+        """Merge the facts of other blocks into these, in place. The facts of a task that ran twice count once."""
         self.sizes.update(other.sizes)
         for batch_id, partitions in other.partitions.items():
             self.partitions.setdefault(batch_id, set()).update(partitions)
@@ -138,6 +139,7 @@ def encode(rows: pa.Table) -> bytes:
 
 
 def decode(content: bytes) -> pa.Table:
+    """The rows of which `encode` made these bytes, as one table."""
     return pa.ipc.open_stream(content).read_all()
 
 
@@ -279,7 +281,8 @@ class TaskReport:
 class Collector(Protocol):
     """Collects what tasks have found: a Spark accumulator. If a task runs twice, it finds the same."""
 
-    def add(self, found: TaskReport) -> None: ...
+    def add(self, found: TaskReport) -> None:
+        """Add what one attempt of a task has found. Attempts of one task may both be added."""
 
 
 @dataclass(frozen=True)
