@@ -234,9 +234,11 @@ class PathsParam(AccumulatorParam[list[str]]):
     """Collects the files that tasks have written."""
 
     def zero(self, value: list[str]) -> list[str]:  # noqa: ARG002
+        """An empty list, with which each task begins."""
         return []
 
     def addInPlace(self, value1: list[str], value2: list[str]) -> list[str]:  # noqa: N802
+        """The first list, to which the paths of the second are appended."""
         value1.extend(value2)
         return value1
 
@@ -398,6 +400,7 @@ class Ingested:
 
     @property
     def rows(self) -> int:
+        """The number of rows in `files`: those of refused, wanting and unread batches are not in it."""
         return sum(self.rows_per_batch.values())
 
 

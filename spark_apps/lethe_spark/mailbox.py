@@ -53,6 +53,7 @@ class Post:
 
     @property
     def order(self) -> tuple[float, str]:
+        """The sort key of entries: when they were created, in seconds since the epoch, then their keys."""
         return self.entry.created_time.timestamp(), self.key
 
 
@@ -75,6 +76,8 @@ class _DueUpkeep(Generic[U]):
 
 @dataclass
 class Mailbox(Generic[U]):
+    """What one process knows of its mailbox, and which Datasets are in progress. Threads must share a lock."""
+
     _posts: dict[str, Post] = field(default_factory=dict)
     _settled: dict[str, tuple[str, float]] = field(default_factory=dict)
     """Finished entries by key: their text, and until when to ignore them."""
@@ -166,10 +169,12 @@ class Mailbox(Generic[U]):
         return all(self._is_settled(p, now) for p in self._posts.values())
 
     def kept_up(self, dataset_uid: str) -> None:
+        """Record that the upkeep of this Dataset has ended, so that its runs may begin."""
         self._busy.pop(dataset_uid, None)
 
     @property
     def runs_in_progress(self) -> int:
+        """The number of runs that were taken, and neither finished nor postponed. Upkeeps do not count."""
         return sum(not is_upkeep for is_upkeep in self._busy.values())
 
     def waiting(self, now: float) -> int:
@@ -272,6 +277,7 @@ class Watching:
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
+        """Start a daemon thread that lists and watches the mailbox until `stopped` is set."""
         threading.Thread(target=self.follow, name="lethe-mailbox", daemon=True).start()
 
     def follow(self) -> None:
@@ -410,10 +416,12 @@ class MailboxMetrics:
         return added.labels(self._namespace)
 
     def run_ended(self, family: RunFamily, outcome: str, reason: str, seconds: float) -> None:
+        """Count a run by its kind, outcome and reason, and observe its seconds up to the delivery of its result."""
         self._runs.labels(self._namespace, family.value, outcome, reason).inc()
         self._durations.labels(self._namespace, family.value).observe(seconds)
 
     def put_off(self) -> None:
+        """Count a run that stays in the mailbox for a later attempt."""
         self._put_off.labels(self._namespace).inc()
 
     def serve(self, port: int | None) -> None:

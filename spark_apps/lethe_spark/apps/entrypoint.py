@@ -109,6 +109,11 @@ def _executor(environ: Mapping[str, str], jars: Sequence[str]) -> list[str]:
 
 
 def main() -> None:
+    """Become tini, which runs the command for the arguments, without core dumps. Does not return.
+
+    Raises:
+        KeyError: The driver has not set a variable of an executor.
+    """
     clean = environment(os.environ)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core dumps, for the same reason
     wanted = command(sys.argv[1:], clean, glob.glob(f"{SPARK_HOME}/jars/*.jar"))

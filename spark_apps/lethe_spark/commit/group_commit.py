@@ -133,6 +133,7 @@ class Erased:
 
     @property
     def written(self) -> tuple[DataFile | str, ...]:
+        """New data files, and the paths of the files with deletion vectors: what to delete if nothing is committed."""
         return (*self.survivors, *(self.vectors.paths if self.vectors else ()))
 
     def change(self, added: tuple[DataFile, ...], head_id: int | None) -> Change:
@@ -147,7 +148,12 @@ class Erased:
 class Eraser(Protocol):
     """Finds the rows of Erases by records, and the rows with the keys of replacements."""
 
-    def erase(self, requests: Sequence[RestatementRequest], base: Base, written: Replacements) -> Erased: ...
+    def erase(self, requests: Sequence[RestatementRequest], base: Base, written: Replacements) -> Erased:
+        """Write the deletes for this base, without committing them. Requests that cannot be searched are set aside.
+
+        Raises:
+            Exception: The deletes cannot be written, so nothing is committed.
+        """
 
     def still_right(self, erased: Erased, base: Base) -> bool:
         """Whether the written deletes are complete for this base, and its data files are the same."""

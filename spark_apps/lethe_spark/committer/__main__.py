@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def main() -> None:
+    """Serve the mailbox until SIGTERM or a failure, then end the process at once, without waiting for its threads."""
     forbid_core_dumps()
     formatter = log_to_stderr()
     tracing.start("lethe-committer")

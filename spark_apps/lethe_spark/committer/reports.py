@@ -56,6 +56,7 @@ class CommitterHealth:
         return ""
 
     def is_hung(self, now: float) -> bool:
+        """Whether the JVM has answered before, and not for the last HUNG_SECONDS; False while it starts."""
         return self.jvm_time is not None and now - self.jvm_time > HUNG_SECONDS
 
 
@@ -78,6 +79,7 @@ class Heartbeat:
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
+        """Start two daemon threads: one asks the JVM, one renews the Lease. They work until `stopped` is set."""
         threading.Thread(target=self._ask, name="lethe-jvm-pulse", daemon=True).start()
         threading.Thread(target=self._renew, name="lethe-heartbeat", daemon=True).start()
 
@@ -139,6 +141,7 @@ class CommitterMetrics(MailboxMetrics):
         )
 
     def result_delivered(self, result: RunResult, seconds: float) -> None:
+        """Count an ended run and observe its seconds. A run that needs Spark counts as `LeftToAJob`, not as failed."""
         left = result.outcome is RunOutcome.FAILED and result.reason == "NeedsSpark"
         self.run_ended(result.family, LEFT_TO_A_JOB if left else result.outcome.value, result.reason, seconds)
 
@@ -151,6 +154,7 @@ class LoggedPhases:
     """Logs phases. For upkeep, which is not reported to the operator."""
 
     def phase(self, phase: Phase, message: str = "") -> None:
+        """Write the phase and the message to the log, at level DEBUG."""
         log.debug("%s %s", phase, message)
 
 
@@ -169,6 +173,7 @@ class RunReports:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def phase(self, phase: Phase, message: str = "") -> None:
+        """Set the phase, and at most 1,000 characters of the message, for the next `send`; sends nothing itself."""
         tracing.note(phase.value)
         self.state = self.state.model_copy(update={"phase": phase, "message": message[:1000]})
 
@@ -202,6 +207,7 @@ class Reporting:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self) -> None:
+        """Start a daemon thread that calls `send` of all runs in progress each second."""
         threading.Thread(target=self._work, name="lethe-progress", daemon=True).start()
 
     @contextmanager

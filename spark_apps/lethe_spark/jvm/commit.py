@@ -89,6 +89,7 @@ class LedgerCheck:
         self.error: Exception | None = None
 
     def validate(self, snapshots: Any) -> bool:
+        """Whether the commit may follow this history, newest snapshot first; if not, `objection` says why."""
         try:
             self.objection = objection(self.expected, _ancestors(snapshots))
         except Exception as e:
@@ -97,9 +98,12 @@ class LedgerCheck:
         return self.objection is None
 
     def errorMessage(self) -> str:  # noqa: N802 - Java's name
+        """The message of Iceberg's exception after a refusal, with MARKER, by which Lethe recognizes it."""
         return f"{MARKER}: {self.objection}"
 
     class Java:
+        """Names for py4j the Java interface that this object implements."""
+
         implements = ["org.apache.iceberg.SnapshotAncestryValidator"]
 
 

@@ -49,6 +49,7 @@ class DataFile:
 
     @classmethod
     def of(cls, java: Any) -> "DataFile":
+        """Read path, rows and size of Iceberg's object, in three calls into the JVM, and no partition or bounds."""
         return cls(str(java.location()), int(java.recordCount()), int(java.fileSizeInBytes()), java)
 
 
@@ -251,6 +252,7 @@ class HiddenRows:
 
     @property
     def positions(self) -> FrozenBitMap64:
+        """All positions that deletes by position hide, whoever wrote these. Equality deletes may hide others."""
         return self.by_position.all
 
     def replaced_by(self, taken_over: Collection[int]) -> tuple[Any, ...]:
@@ -419,6 +421,7 @@ def is_by_lethe(deletes: Any) -> bool:
 
 
 def is_of_one_file(table: IcebergTable, deletes: Any) -> bool:
+    """Whether these are position deletes, or a deletion vector, of a single data file."""
     return bool(table.jvm.org.apache.iceberg.util.ContentFileUtil.isFileScoped(deletes))
 
 

@@ -25,6 +25,11 @@ def gateway(spark: SparkSession) -> Any:
 
 
 def jvm(spark: SparkSession) -> Any:
+    """The view of a session's JVM, whose attributes are Java's packages and classes.
+
+    Raises:
+        RuntimeError: The session has no JVM (Spark Connect).
+    """
     return gateway(spark).jvm
 
 
@@ -68,6 +73,7 @@ def heap_after_collection(session: SparkSession) -> tuple[int, int]:
 
 
 def java_list(jvm: Any, values: Iterable[Any]) -> Any:
+    """A new ArrayList with the values in their order. Costs a call into the JVM for each value."""
     result = jvm.java.util.ArrayList()
     for value in values:
         result.add(value)
@@ -75,6 +81,7 @@ def java_list(jvm: Any, values: Iterable[Any]) -> Any:
 
 
 def java_map(jvm: Any, values: Mapping[str, str]) -> Any:
+    """A new HashMap with the entries. Costs a call into the JVM for each entry."""
     result = jvm.java.util.HashMap()
     for key, value in values.items():
         result.put(key, value)

@@ -90,6 +90,7 @@ class ScannedFiles:
     """Iceberg's."""
 
     def close(self) -> None:
+        """Remove the scan tasks and the table from the registries of the JVM. `frame` cannot be read any more."""
         self.table.jvm.org.apache.iceberg.spark.ScanTaskSetManager.get().removeTasks(self.table.java, self.group)
         table_cache(self.table.spark).remove(self.group)
 

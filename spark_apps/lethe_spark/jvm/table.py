@@ -40,10 +40,12 @@ class IcebergTable:
 
     @property
     def jvm(self) -> Any:
+        """The gateway's view of the JVM, whose attributes are Java's packages and classes."""
         return self.gateway.jvm
 
     @property
     def full_name(self) -> str:
+        """The name with the catalog: `catalog.namespace.table`."""
         return f"{self.catalog}.{self.name}"
 
     @reading("refreshing a table")
@@ -78,22 +80,27 @@ class IcebergTable:
 
     @property
     def metadata_location(self) -> str:
+        """URI of the metadata file, as of the last `refresh`."""
         return str(self.java.operations().current().metadataFileLocation())
 
     @property
     def location(self) -> str:
+        """URI of the table's folder, without a slash at the end."""
         return str(self.java.location()).rstrip("/")
 
     @property
     def uuid(self) -> str:
+        """UUID from the metadata. A table that is dropped and created again gets another one."""
         return str(self.java.operations().current().uuid())
 
     @property
     def format_version(self) -> int:
+        """Version of Iceberg's table format. Deletion vectors require version 3."""
         return int(self.java.operations().current().formatVersion())
 
     @property
     def head_id(self) -> int | None:
+        """Id of the current snapshot. None: the table is empty."""
         head = self.java.currentSnapshot()
         return None if head is None else int(head.snapshotId())
 
@@ -109,6 +116,7 @@ class IcebergTable:
 
     @property
     def schema_names(self) -> tuple[str, ...]:
+        """Names of the top-level columns of the current schema, in its order."""
         return tuple(str(column.name()) for column in each(self.java.schema().columns()))
 
     @property
@@ -120,10 +128,12 @@ class IcebergTable:
 
     @property
     def properties(self) -> dict[str, str]:
+        """A new dictionary of all table properties. Costs several calls into the JVM for each property."""
         return {str(e.getKey()): str(e.getValue()) for e in each(self.java.properties().entrySet())}
 
     @property
     def is_partitioned(self) -> bool:
+        """Whether the current partition spec has a field whose transform is not void."""
         return bool(self.java.spec().isPartitioned())
 
     @reading("reading partition specs")

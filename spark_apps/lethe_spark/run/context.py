@@ -58,40 +58,63 @@ class Cancelled(TransientError):
 class Reports(Protocol):
     """Reports the progress of the work."""
 
-    def phase(self, phase: Phase, message: str = "") -> None: ...
+    def phase(self, phase: Phase, message: str = "") -> None:
+        """Report which phase of the work begins. `message` is for people and may be empty."""
 
 
 class Committer(Protocol):
     """All that a commit needs to know about its run. A user's Spark job implements it too."""
 
-    # PyIceberg's properties for the catalog and its FileIO.
     @property
-    def catalog_properties(self) -> Mapping[str, str]: ...
+    def catalog_properties(self) -> Mapping[str, str]:
+        """PyIceberg's properties for the catalog and its FileIO."""
+
     @property
-    def reporter(self) -> Reports: ...
-    # "namespace.table".
+    def reporter(self) -> Reports:
+        """Where the phases of the change are reported."""
+
     @property
-    def table_name(self) -> str: ...
+    def table_name(self) -> str:
+        """The name without the catalog: `namespace.table`."""
+
     @property
-    def batch_column(self) -> str: ...
+    def batch_column(self) -> str:
+        """The column that holds the id of a row's batch."""
+
     @property
-    def run_id(self) -> str: ...
+    def run_id(self) -> str:
+        """Identifies the change in snapshot summaries, so that a repeated attempt finds its earlier commits."""
+
     @property
-    def run_kind(self) -> str: ...
-    # What the table's claim must be, if the table has one. None: any.
+    def run_kind(self) -> str:
+        """What kind of run commits, for snapshot summaries: the family of a run, or what a user's Spark job does."""
+
     @property
-    def claim(self) -> str | None: ...
-    # A head without its ledger that the commit may continue from. None: no such head.
+    def claim(self) -> str | None:
+        """What the table's claim must be, if the table has one. None: any."""
+
     @property
-    def accepts(self) -> AcceptedHead | None: ...
-    # The table and its head when the commit was requested. None: they were not read.
+    def accepts(self) -> AcceptedHead | None:
+        """A head without its ledger that the commit may continue from. None: no such head."""
+
     @property
-    def seen_table_uuid(self) -> str | None: ...
+    def seen_table_uuid(self) -> str | None:
+        """UUID of the table when the commit was requested; any other table is refused. None: it was not read."""
+
     @property
-    def seen_snapshot_id(self) -> int | None: ...
+    def seen_snapshot_id(self) -> int | None:
+        """Head when the commit was requested; a table rolled back since then is refused. None: it was not read."""
+
     @property
-    def seen_sequence_number(self) -> int | None: ...
-    def step(self, name: str) -> None: ...
+    def seen_sequence_number(self) -> int | None:
+        """Sequence number of the head when the commit was requested. None: it was not read."""
+
+    def step(self, name: str) -> None:
+        """Mark a step of the change as done. Some implementations can stop the change here.
+
+        Raises:
+            Cancelled: The process received SIGTERM.
+        """
 
 
 def crash_point(name: str, run_id: str = "") -> None:
@@ -117,38 +140,47 @@ class Run:
 
     @property
     def table_name(self) -> str:
+        """The name from the `run.json`, without the catalog: `namespace.table`."""
         return self.spec.table.name
 
     @property
     def batch_column(self) -> str:
+        """The column of the Dataset that holds the id of a row's batch."""
         return self.spec.batch_column
 
     @property
     def run_id(self) -> str:
+        """The id from the `run.json`, which all attempts of the run have in common."""
         return self.spec.run_id
 
     @property
     def run_kind(self) -> str:
+        """The family of the run: Consolidation, Restatement or Vacuum."""
         return str(self.spec.family)
 
     @property
     def claim(self) -> str:
+        """The claim of the run's Dataset, `<namespace>/<name>`. The run refuses a table with any other claim."""
         return self.spec.dataset.claim
 
     @property
     def accepts(self) -> AcceptedHead | None:
+        """The head that a user accepted for a consolidation. None: there is none, or the run is of another kind."""
         return self.spec.consolidation.accepts if self.spec.consolidation else None
 
     @property
     def seen_table_uuid(self) -> str | None:
+        """UUID of the table that the operator saw before the run. None: not checked."""
         return self.spec.seen_table_uuid
 
     @property
     def seen_snapshot_id(self) -> int | None:
+        """Head that the operator saw before the run. None: not checked."""
         return self.spec.seen_snapshot_id
 
     @property
     def seen_sequence_number(self) -> int | None:
+        """Sequence number of the head that the operator saw before the run. None: unknown."""
         return self.spec.seen_sequence_number
 
     def step(self, name: str) -> None:

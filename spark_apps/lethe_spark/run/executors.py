@@ -251,9 +251,11 @@ class ExecutorMonitor:
         return False
 
     def start(self) -> None:
+        """Start the daemon thread, which reports every INTERVAL_SECONDS until `close`."""
         self._thread.start()
 
     def close(self) -> None:
+        """End the reports, and wait for the thread for at most three intervals."""
         self._closed.set()
         if self._thread.is_alive():
             self._thread.join(timeout=INTERVAL_SECONDS * 3)

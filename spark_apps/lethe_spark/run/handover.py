@@ -30,10 +30,12 @@ class Handover:
     prefix: str
 
     def line(self) -> str:
+        """The run as JSON, without a line break at the end."""
         return json.dumps(asdict(self))
 
     @classmethod
     def of(cls, line: str) -> "Handover":
+        """Read a line that `line` wrote. All fields are required."""
         fields = json.loads(line)
         return cls(**{**fields, "family": RunFamily(fields["family"])})
 
@@ -51,8 +53,10 @@ class SessionAnswer:
     heap_max: int = 0
 
     def line(self) -> str:
+        """The answer as JSON, without a line break at the end."""
         return json.dumps(asdict(self))
 
     @classmethod
     def of(cls, line: str) -> "SessionAnswer":
+        """Read a line that `line` wrote. Only `ready` is required."""
         return cls(**json.loads(line))

@@ -36,7 +36,15 @@ PROGRESS_FILE: Final = "LETHE_PROGRESS_FILE"
 
 
 class ProgressSink(Protocol):
-    def __call__(self, progress: Progress) -> None: ...
+    """Takes the progress of a run to where the operator or a person reads it."""
+
+    def __call__(self, progress: Progress) -> None:
+        """Write the whole progress. It may replace what was written before.
+
+        Raises:
+            OSError: The file or the stream cannot be written.
+            KubeError: The ConfigMap cannot be patched.
+        """
 
 
 def sink_of(environ: Mapping[str, str]) -> ProgressSink:
@@ -93,6 +101,7 @@ class Reporter:
         self._tasks = lambda: running_tasks(context)
 
     def phase(self, phase: Phase, message: str = "") -> None:
+        """Set the phase and at most 1,000 characters of the message, reset the counted tasks, and report at once."""
         tracing.note(phase.value)
         with self._lock:
             self._state = self._state.model_copy(
@@ -177,11 +186,16 @@ class Asked(Protocol):
     """Identifies a run: a `run.json`, or a document that points to one."""
 
     @property
-    def run_id(self) -> str: ...
+    def run_id(self) -> str:
+        """The id of the run, which all its attempts have in common."""
+
     @property
-    def family(self) -> RunFamily: ...
+    def family(self) -> RunFamily:
+        """The name of the run's kind in results."""
+
     @property
-    def attempt(self) -> int: ...
+    def attempt(self) -> int:
+        """The number of the attempt, which its result repeats."""
 
 
 def failed(asked: Asked, error: LetheError) -> RunResult:

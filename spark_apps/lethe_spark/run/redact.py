@@ -35,6 +35,7 @@ class RedactingFormatter(LineFormatter):
     secrets: frozenset[str] = frozenset()
 
     def clean(self, text: str) -> str:
+        """Replace each of `secrets` by ***, the longest first, because a secret may be part of another one."""
         for secret in sorted(self.secrets, key=len, reverse=True):
             text = text.replace(secret, "***")
         return text

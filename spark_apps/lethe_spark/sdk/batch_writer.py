@@ -62,6 +62,7 @@ class LogReporter:
     """Reports progress to the log only. The user watches the job."""
 
     def phase(self, phase: Phase, message: str = "") -> None:
+        """Write the phase and the message to the log, at level DEBUG."""
         log.debug("%s %s", phase, message)
 
 
@@ -85,6 +86,7 @@ class SdkWriter:
     seen_sequence_number: int | None = None
 
     def step(self, name: str) -> None:
+        """Do nothing, apart from fault injection in tests: Lethe does not cancel a user's Spark job."""
         crash_point(name)
 
 

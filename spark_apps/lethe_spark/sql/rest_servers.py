@@ -199,6 +199,8 @@ _METHODS: Final = frozenset({"GET", "POST", "HEAD", "DELETE", "PUT"})
 
 @dataclass(frozen=True)
 class RestRequest:
+    """A request to a loopback server. Its `repr` omits headers and body, which may contain credentials."""
+
     method: str
     path: str
     headers: Mapping[str, str] = field(repr=False)
@@ -207,6 +209,8 @@ class RestRequest:
 
 @dataclass(frozen=True)
 class RestAnswer:
+    """An answer with its whole body, which is JSON unless the headers say otherwise. Its `repr` shows only the status."""
+
     status: int
     body: bytes = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"}, repr=False)
@@ -232,9 +236,11 @@ class LoopbackServer:
 
     @property
     def uri(self) -> str:
+        """`http://127.0.0.1:<port>`, with any free port."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def close(self) -> None:
+        """Stop accepting connections, and free the port."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -323,13 +329,16 @@ class RestGuard:
 
     @property
     def uri(self) -> str:
+        """Where Iceberg's client sends its requests instead of to the catalog: on the loopback address."""
         return self._server.uri
 
     @property
     def token(self) -> str:
+        """The secret that each request must have in the header `X-Lethe-Token`."""
         return self._server.token
 
     def close(self) -> None:
+        """Stop the server, and free its port. Iceberg's client cannot reach the catalog any more."""
         self._server.close()
 
     def _answered(self, request: RestRequest) -> RestAnswer:
@@ -462,11 +471,28 @@ _NEW: Final = "assert-create"  # the requirement that the table does not exist
 class Metadata(Protocol):
     """Makes the metadata that a request asks for; see `JvmMetadata`."""
 
-    def created(self, location: str, request: str) -> str: ...
+    def created(self, location: str, request: str) -> str:
+        """The metadata of a new table at this location, as JSON text, for a CreateTableRequest.
 
-    def updated(self, location: str, metadata: str, request: str) -> str | None: ...
+        Raises:
+            InputError: InvalidTableDefinition.
+        """
 
-    def completed(self, location: str, request: str) -> str: ...
+    def updated(self, location: str, metadata: str, request: str) -> str | None:
+        """The metadata after an UpdateTableRequest. None: it changes nothing. `location` is the file with `metadata`.
+
+        Raises:
+            ConflictError: CommitFailed, if a requirement of the request does not hold.
+            InputError: InvalidChange.
+        """
+
+    def completed(self, location: str, request: str) -> str:
+        """The first metadata of a staged table, for an UpdateTableRequest whose updates make up the whole table.
+
+        Raises:
+            ConflictError: CommitFailed, if the request requires an existing table.
+            InputError: InvalidTableDefinition.
+        """
 
 
 class CatalogError(Exception):
@@ -576,13 +602,16 @@ class FolderServer:
 
     @property
     def token(self) -> str:
+        """The secret that each request must have in the header `X-Lethe-Token`."""
         return self._server.token
 
     @property
     def uri(self) -> str:
+        """Where Spark's Iceberg client finds the REST catalog: on the loopback address."""
         return self._server.uri
 
     def close(self) -> None:
+        """Stop the server, and free its port. Spark cannot reach the tables any more."""
         self._server.close()
 
     def _answered(self, request: RestRequest) -> RestAnswer:

@@ -13,6 +13,7 @@ from lethe_spark.warm_driver.serve import WarmDriver, WarmSettings, end
 
 
 def main() -> None:
+    """Serve the mailbox, then end the process at once, without waiting for its threads."""
     forbid_core_dumps()
     log_to_stderr()
     try:

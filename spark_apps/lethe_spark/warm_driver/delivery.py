@@ -123,6 +123,7 @@ RESULT, PROGRESS, RUN = "result.json", "progress.json", "run.json"
 
 
 def session_ended(code: int) -> LetheError:
+    """The transient error of a run during which the process of the Spark session ended."""
     return TransientError(
         "WarmDriverEnded",
         f"the Spark session of the warm driver ended with exit code {code} during this run. A Job carries out the run.",
@@ -130,12 +131,14 @@ def session_ended(code: int) -> LetheError:
 
 
 def not_delivered() -> LetheError:
+    """The transient error of a run that ended, and may have committed, without a result in the ConfigMap."""
     return TransientError(
         "WarmDriverEnded", "the run ended, but its result could not be reported. A Job finds out what it committed."
     )
 
 
 def over_limit(why: str) -> LetheError:
+    """The transient error of a run that was stopped. `why` is a sentence of `exceeded`, without a final period."""
     return TransientError(
         "WarmDriverLimitExceeded",
         f"the warm driver stopped this run: {why}. A Job carries out the run.",
@@ -143,12 +146,14 @@ def over_limit(why: str) -> LetheError:
 
 
 def not_begun_again() -> LetheError:
+    """The transient error of a run that an earlier process of the warm driver began and did not end."""
     return TransientError(
         "WarmDriverEnded", "the warm driver ended during this run. It does not repeat a run; a Job carries it out."
     )
 
 
 def was_cancelled() -> LetheError:
+    """The transient error of a run that was stopped because the operator cancelled it."""
     return TransientError("Cancelled", "the run was stopped on request.")
 
 

@@ -219,6 +219,7 @@ class WrittenBatches:
 
     @property
     def change(self) -> Append | Register:
+        """In register mode a `Register` of the producers' files, otherwise an `Append` of `files`, even of none."""
         return Append(self.files) if self.registers is None else Register(self.registers)
 
 

@@ -110,11 +110,13 @@ class CheckedErasures:
         return [k for k, c in self.claims.items() if c.erasure.is_purged and not c.hidden and not self.blockers.get(k)]
 
     def block(self, keys: Iterable[str], blocker: ErasureBlocker) -> None:
+        """Add a blocker to each of these erasures, so that this check does not close them."""
         for key in keys:
             self.blockers.setdefault(key, []).append(blocker)
 
 
 def verification_of(context: Run, seen: CheckedErasures, storage: Storage) -> Verification:
+    """What records say of this check: its scope, its calls to the storage, and what it could not see, as of now."""
     return Verification(
         run_id=context.spec.run_id,
         time=datetime.now(UTC),

@@ -102,6 +102,11 @@ class SparkMasker:
     """Why a file cannot be searched, by its path."""
 
     def masks(self, base: Base, delta: Delta, lifts: Lifts, mask: bool = True) -> Masks:
+        """Search the data files with Spark, and write deletion vectors, or position deletes for older format versions.
+
+        Raises:
+            CannotLift: An Undo cannot show exactly the rows of its batches again.
+        """
         native = self.native if mask else None
         masking = plan_masking(base.ledger, delta, base.field_id, native, base.is_masked)
         if masking.is_empty or base.facts.head_id is None:

@@ -1,0 +1,1 @@
+"""Vacuum: purge tombstoned rows from data files, merge small files, and expire old snapshots."""

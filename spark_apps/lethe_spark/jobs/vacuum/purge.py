@@ -679,6 +679,7 @@ class Purging:
 
 
 def files_kept_changing(table: SparkTable, steps: int) -> ConflictError:
+    """The error `DataMoved` of a run that gives up after this number of committed steps, which stay in the table."""
     return ConflictError(
         "DataMoved",
         f"{table.full_name}: other writers kept replacing the files of the vacuum. A later run tries again. "
