@@ -58,6 +58,7 @@ def line(request: LoggedRequest, now: datetime) -> str:
 
 
 def write(request: LoggedRequest) -> None:
+    """Write the line of a request, with the current time, to the logger `lethe_gateway.access`."""
     log.info("%s", line(request, datetime.now(UTC)))
 
 

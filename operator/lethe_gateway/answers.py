@@ -14,6 +14,7 @@ _HEADERS: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization"
 
 
 def answer(request: Request, document: Document) -> Response:
+    """JSON with an ETag and without empty fields; 304 without a body if the request's If-None-Match names it."""
     body = document.model_dump(mode="json", by_alias=True, exclude_none=True)
     etag = etags.etag_of(body)
     headers = {**_HEADERS, "ETag": etag}
@@ -26,6 +27,7 @@ def answer(request: Request, document: Document) -> Response:
 
 
 def problem_response(problem: Problem) -> Response:
+    """The document as `application/problem+json`, with the status of its kind. No cache may keep it."""
     return JSONResponse(problem.document, problem.kind.status, headers=problem.headers, media_type=MEDIA_TYPE)
 
 

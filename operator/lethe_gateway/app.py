@@ -29,6 +29,7 @@ _ETAG = "Send it as If-None-Match, and the answer is 304 as long as nothing but 
 
 
 def create_app(services: Services) -> FastAPI:
+    """The application that serves all routes behind the guard, and the pages of the console if it is enabled."""
     app = routes()
     app.state.services = services
     if services.settings.console.enabled:

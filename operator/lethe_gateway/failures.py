@@ -10,6 +10,7 @@ from lethe_gateway.services import Services
 
 
 def failure(scope: Scope, problem: Problem, services: Services) -> Response:
+    """A page if the console is enabled and the path is one of its pages; otherwise a problem document."""
     if services.settings.console.enabled and sessions.is_page(scope["path"]):
         return pages.failure(scope, problem, services)
     return problem_response(problem)

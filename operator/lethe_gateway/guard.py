@@ -66,6 +66,7 @@ class Guard:
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request within its limits, then log and count it. Paths in OPEN are neither limited nor logged."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -85,6 +85,7 @@ class Concurrency:
 
     @property
     def active(self) -> int:
+        """How many are carried out now, for all keys together."""
         return self._all
 
     def enter(self, *keys: str, fewer: Mapping[str, int] = {}) -> None:

@@ -104,6 +104,7 @@ def scanned(
 
 
 def resource_freshness(services: Services, version: str) -> ResourceFreshness:
+    """The freshness of an answer that was read just now. `version` is a resourceVersion; "": it is unknown."""
     return ResourceFreshness(read_time=services.now(), resource_version=version or None)
 
 

@@ -97,6 +97,7 @@ def protocol_of(limits: CallerLimits) -> type[asyncio.Protocol]:
 
 
 def server(app: FastAPI, settings: GatewaySettings) -> uvicorn.Server:
+    """The server for an application, not started yet. It speaks TLS if the settings name a certificate."""
     certificate, key = settings.tls or (None, None)
     config = uvicorn.Config(
         app,
@@ -154,6 +155,13 @@ def services_of(settings: GatewaySettings) -> Services:
 
 
 def main() -> None:
+    """Serve until SIGTERM or SIGINT, then release the indexes.
+
+    Raises:
+        InvalidSettings: An environment variable has an invalid value; the message names it.
+        InvalidBoundaries: The file of boundaries is not valid; the message names the field.
+        kubernetes.config.ConfigException: There is no configuration of a cluster.
+    """
     settings = with_files(from_environment())
     logs.to_stderr(settings.log_level, settings.log_format)
     access = logging.getLogger("lethe_gateway.access")

@@ -63,6 +63,7 @@ class Kind(Enum):
 
     @property
     def type(self) -> str:
+        """The URI that identifies this type of problem in documents: TYPE_PREFIX and the slug."""
         return f"{TYPE_PREFIX}{self.slug}"
 
 

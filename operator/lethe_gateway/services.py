@@ -15,6 +15,7 @@ from lethe_gateway.uploads.store import Uploads
 
 
 def utc_now() -> datetime:
+    """The time of the system clock, with the time zone UTC."""
     return datetime.now(UTC)
 
 

@@ -115,6 +115,8 @@ class ConsoleSettings(ApiModel):
 
 @dataclass(frozen=True)
 class GatewaySettings:
+    """The settings of one gateway process, which do not change while it runs."""
+
     host: str = "0.0.0.0"
     port: int = 8443
     tls: tuple[Path, Path] | None = None

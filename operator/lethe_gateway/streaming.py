@@ -55,6 +55,7 @@ class ChangeStream:
         self._news = asyncio.Event()
 
     def open(self) -> None:
+        """Start a thread for each watch. The running event loop gets their events."""
         self._loop = asyncio.get_running_loop()
         for kind in KINDS:
             threading.Thread(target=self._watch, args=(kind,), name=f"watch {kind.plural}", daemon=True).start()
@@ -197,6 +198,7 @@ class EventStreamResponse(Response):
         self._first = first
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the first event and then the stream. Aborts the connection of a client that lags behind."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         self._stream.open()
         tasks = [

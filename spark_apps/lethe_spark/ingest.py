@@ -400,7 +400,7 @@ class Ingested:
 
     @property
     def rows(self) -> int:
-        """The number of rows in `files`: those of refused, wanting and unread batches are not in it."""
+        """The sum of `rows_per_batch`. Rows of refused, wanting and unread batches do not count."""
         return sum(self.rows_per_batch.values())
 
 

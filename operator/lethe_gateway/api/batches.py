@@ -199,6 +199,11 @@ def erasure_page(
 
 
 def record_of(view: IndexedTable, known: KnownErasure) -> ErasureRecord:
+    """An erasure with its record, compared with the hash in the ledger. Reads the record and its signature.
+
+    Raises:
+        Problem: The request fails; the type of the problem says why.
+    """
     summary = erasure_summary(known)
     content = view.record(summary.record, MAX_RECORD_BYTES) if summary.record else None
     if content is None or summary.record is None:

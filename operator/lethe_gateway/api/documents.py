@@ -50,6 +50,7 @@ Cursor = Annotated[
 
 
 def services_of(request: Request) -> Services:
+    """The services of the application that the request was sent to."""
     services: Services = request.app.state.services
     return services
 
@@ -85,17 +86,22 @@ def utc(name: str, time: datetime | None) -> datetime | None:
 
 
 def invalid(name: str, expected: str) -> Problem:
+    """The problem `invalid-request` for a parameter of the query. `expected` has no full stop."""
     error = FieldError(field=f"query.{name}", message=f"expected {expected}")
     return Problem(Kind.INVALID_REQUEST, f"query.{name}: expected {expected}.", errors=(error,))
 
 
 class Page(Document):
+    """One page of a list. Send its `nextCursor` as the parameter `cursor` to get the next page."""
+
     next_cursor: str | None = Field(
         default=None, description="Where the next page begins. Absent: this is the last page."
     )
 
 
 class ResourcePage(Page):
+    """A page of Kubernetes resources. It may be shorter than `limit`, even empty, before the last page."""
+
     freshness: ResourceFreshness
 
 
@@ -106,30 +112,44 @@ class NamespaceList(Document):
 
 
 class DatasetPage(ResourcePage):
+    """Datasets of one namespace. A page may be shorter than `limit`, even empty, before the last page."""
+
     items: list[DatasetSummary] = Field(description="Datasets, in the order of their names.")
 
 
 class DatasetAnswer(Dataset):
+    """One Dataset, as the Kubernetes API server had it at the time of reading."""
+
     freshness: ResourceFreshness
 
 
 class RestatementPage(ResourcePage):
+    """Restatements of one namespace. A page may be shorter than `limit`, even empty, before the last page."""
+
     items: list[RestatementSummary] = Field(description="Restatements, in the order of their names.")
 
 
 class RestatementAnswer(Restatement):
+    """One Restatement, as the Kubernetes API server had it at the time of reading."""
+
     freshness: ResourceFreshness
 
 
 class RunPage(ResourcePage):
+    """Runs of one namespace or one Dataset: active ones and, unless only these were asked for, the last that ended."""
+
     items: list[Run] = Field(description="Runs by the names of their Datasets, those of one Dataset newest first.")
 
 
 class VacuumPage(ResourcePage):
+    """Vacuums of one namespace: what is decided about the next one of each Dataset, and its plan."""
+
     items: list[DatasetVacuum] = Field(description="The vacuums of Datasets, in the order of their names.")
 
 
 class VacuumPolicyPage(ResourcePage):
+    """VacuumPolicies of one namespace, each with its window and when vacuums ran."""
+
     items: list[VacuumPolicy] = Field(description="VacuumPolicies, in the order of their names.")
 
 
@@ -156,6 +176,8 @@ class BatchSummary(Document):
 
 
 class BatchPage(Page):
+    """Batches of one Dataset, as its table of batches shows them. `freshness` says how current that is."""
+
     items: list[BatchSummary] = Field(description="Batches, newest first by the time of their state, then by id.")
     freshness: TableFreshness
 
@@ -198,6 +220,8 @@ class ErasureSummary(Document):
 
 
 class ErasurePage(Page):
+    """Erasures from the ledger of one Dataset's table, without the content of their records."""
+
     items: list[ErasureSummary] = Field(description="Erasures, in the order of their keys.")
     freshness: TableFreshness
 
@@ -226,10 +250,12 @@ class ErasureAnswer(Document):
 
 
 def batch_summary(row: BatchRow) -> BatchSummary:
+    """The short form of a batch, for lists. Fields that its row does not have are absent."""
     return BatchSummary(**_batch(row))
 
 
 def batch_answer(facts: BatchFacts, freshness: TableFreshness) -> BatchAnswer:
+    """A batch with its purge, erasure and history, which follow from the facts. Pure."""
     return BatchAnswer(
         **_batch(facts.row),
         restated_by=restatement_ref(facts),
@@ -241,6 +267,7 @@ def batch_answer(facts: BatchFacts, freshness: TableFreshness) -> BatchAnswer:
 
 
 def erasure_summary(known: KnownErasure) -> ErasureSummary:
+    """The short form of an erasure, for lists. It is `Verified` unless the ledger lists it as open."""
     namespace, _, name = name_of(known.key).partition("/")
     result, pending = known.result, known.pending
     outcome = result.erasure if result is not None and pending is None else None

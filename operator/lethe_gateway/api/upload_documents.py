@@ -74,10 +74,13 @@ class UploadRequest(Request):
 
     @property
     def entries(self) -> list[FileEntry]:
+        """The files for the manifest, in the order of the request. None is divided into parts yet."""
         return [FileEntry(path=f.path, size=f.size, sha256=f.sha256) for f in self.files]
 
 
 class HashedFile(Request):
+    """The checksum of a file that was announced."""
+
     path: str = Field(max_length=MAX_PATH_LENGTH, description="As it was announced.")
     sha256: str = Field(pattern=SHA256, description="Of its content, in hex.")
 
@@ -92,6 +95,8 @@ class CompleteRequest(Request):
 
 
 class AskedPart(Request):
+    """A part of a file for which the client needs a URL."""
+
     number: int = Field(ge=1, le=10_000, description="The number of the part, from 1.")
     sha256: str = Field(default="", pattern=rf"{SHA256}|^$", description="In hex. Then no other content is accepted.")
 
@@ -112,6 +117,8 @@ class PresignedRequest(Document):
 
 
 class UploadPart(PresignedRequest):
+    """A PUT that sends one part of a file to the store."""
+
     number: int = Field(description="The number of the part, from 1.")
     offset: int = Field(description="Where the part begins in the file, in bytes.")
     size: int = Field(description="In bytes.")
@@ -170,12 +177,15 @@ class Upload(UploadSummary):
 
 
 class UploadPage(Page):
+    """Uploads of one Dataset, without their files."""
+
     items: list[UploadSummary] = Field(
         description="Uploads that are open or were completed lately, in the order of their ids."
     )
 
 
 def summary_of(view: UploadView) -> UploadSummary:
+    """The short form of an upload, for lists: without its files."""
     return UploadSummary(
         id=view.id,
         batch_id=view.batch_id,
@@ -186,10 +196,12 @@ def summary_of(view: UploadView) -> UploadSummary:
 
 
 def upload_of(view: UploadView) -> Upload:
+    """An upload with the state of each file, and with URLs for the files that have one."""
     return Upload(**dict(summary_of(view)), files=[_file(f) for f in view.files], checked=view.checked)
 
 
 def parts_of(parts: list[PartUrl]) -> UploadParts:
+    """The URLs of parts, in the order of the list."""
     return UploadParts(
         items=[
             UploadPart(number=p.number, offset=p.offset, size=p.size, url=p.url, headers=dict(p.headers)) for p in parts

@@ -25,6 +25,7 @@ class Urgency(IntEnum):
 
     @property
     def word(self) -> str:
+        """What a page shows for it, and the name of its CSS class."""
         return {Urgency.STOPPED: "stopped", Urgency.WAITS: "decide", Urgency.NOTE: "look"}[self]
 
 

@@ -20,6 +20,7 @@ HOME = f"{sessions.PREFIX}/"
 @router.get("/")
 @router.get("/console")
 def redirect_to_home() -> Response:
+    """Redirect to the first page of the console."""
     return pages.see(HOME)
 
 
@@ -27,11 +28,13 @@ def redirect_to_home() -> Response:
 def show_login(
     request: Request, services: ServicesOf, wanted: Annotated[str, Query(alias="next", max_length=8192)] = ""
 ) -> Response:
+    """The form for a token. `next` is the page to show after the login; other sites are ignored."""
     return _login(request, services, wanted)
 
 
 @router.post("/console/-/login")
 def log_in(request: Request, services: ServicesOf, form: FormOf) -> Response:
+    """Set the session's cookies and redirect, if the token is valid; otherwise show the form again and say why."""
     token = (form.get("token") or ("",))[0].strip().removeprefix("Bearer ")
     wanted = (form.get("next") or ("",))[0]
     answer = pages.see(wanted if _is_here(wanted) else HOME)
@@ -46,6 +49,7 @@ def log_in(request: Request, services: ServicesOf, form: FormOf) -> Response:
 
 @router.post("/console/-/logout")
 def log_out(request: Request, services: ServicesOf, form: FormOf) -> Response:  # noqa: ARG001
+    """Delete the session's cookies, and redirect to the login. The token itself stays valid."""
     answer = pages.see(f"{sessions.PREFIX}/-/login")
     sessions.log_out(answer, request.scope, services.settings)
     return answer
@@ -53,6 +57,11 @@ def log_out(request: Request, services: ServicesOf, form: FormOf) -> Response:  
 
 @router.get("/console/-/static/{digest}/{name}")
 def send_static(digest: str, name: Annotated[str, Path(max_length=64)]) -> Response:  # noqa: ARG001
+    """A file that pages need. Browsers may keep it for a year, because its address changes with its content.
+
+    Raises:
+        Problem: `not-found`, for any other name.
+    """
     if name not in pages.CONTENT:
         raise not_found()
     headers = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}

@@ -107,6 +107,7 @@ _TEMPLATES: Final = _environment()
 
 
 def page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """Render a template with these values and those that every page has, such as the user and the address."""
     return made(request.scope, request.app.state.services, template, status, **values)
 
 

@@ -39,6 +39,7 @@ def list_restatements(
     phase: Annotated[str, Query(max_length=63)] = "",
     cursor: Cursor = "",
 ) -> Response:
+    """List the Restatements of a namespace, or of one Dataset or phase, by name; at most PAGE of them at once."""
     filters = {"dataset": dataset, "phase": phase}
     page = scanned(services, caller, RESTATEMENTS, namespace, (PAGE, cursor, filters), chosen_by(dataset, phase))
     return pages.page(

@@ -98,6 +98,7 @@ def log_in(response: Response, scope: Scope, settings: GatewaySettings, token: s
 
 
 def log_out(response: Response, scope: Scope, settings: GatewaySettings) -> None:
+    """Delete all cookies of the session. The token in them stays valid."""
     _set(response, scope, settings, ())
 
 

@@ -29,6 +29,7 @@ def short(text: object, most: int = 60) -> str:
 
 
 def number(value: int | float | None) -> str:
+    """A number with commas between thousands; NOTHING for None."""
     return NOTHING if value is None else f"{value:,}"
 
 
@@ -43,6 +44,7 @@ def size(count: int | None) -> str:
 
 
 def time(value: datetime | None) -> str:
+    """A time in UTC, to the second, without a name of the zone; NOTHING for None."""
     return NOTHING if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
@@ -66,6 +68,11 @@ def encoded(batch_id: str) -> str:
 
 
 def decoded(value: str) -> str:
+    """The batch id that `encoded` has written.
+
+    Raises:
+        UnicodeDecodeError: The value is not UTF-8.
+    """
     return unquote(value, errors="strict")
 
 
@@ -93,6 +100,8 @@ class Bar:
 
 @dataclass(frozen=True)
 class BarChart:
+    """The bars of a chart, from left to right, in the units of a view box of `width` and `height`."""
+
     bars: Sequence[Bar]
     highest: int
     """The value of the highest bar."""
@@ -101,6 +110,7 @@ class BarChart:
 
     @property
     def total(self) -> int:
+        """The sum of the values of all bars."""
         return sum(bar.value for bar in self.bars)
 
 

@@ -37,6 +37,7 @@ class ShortCache(Generic[K, V]):
             return value
 
     def put(self, key: K, value: V, until: float) -> None:
+        """Add or replace an entry, which is valid until this time, in monotonic seconds."""
         with self._lock:
             self._entries[key] = (until, value)
             self._entries.move_to_end(key)

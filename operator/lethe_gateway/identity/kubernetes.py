@@ -168,9 +168,11 @@ class OneToken:
         return Caller("lethe-local", token=token)
 
     def remembered(self, token: str) -> Caller | None:  # noqa: ARG002
+        """None: each request is authenticated with the file, so a new token is valid at once."""
         return None
 
     def may(self, caller: Caller, right: Right) -> bool:  # noqa: ARG002
+        """True: whoever has the token has all rights."""
         return True
 
     def _token(self) -> str:

@@ -30,12 +30,15 @@ class StreamPlace:
 
     @property
     def id(self) -> str:
+        """The id of an event, `<datasets>-<restatements>`, which `place_of` reads."""
         return f"{self.datasets}-{self.restatements}"
 
     def of(self, kind: ResourceKind) -> str:
+        """The resourceVersion up to which changes of this kind were reported."""
         return self.datasets if kind is DATASETS else self.restatements
 
     def moved(self, kind: ResourceKind, version: str) -> "StreamPlace":
+        """The place after a change of this kind, with its new resourceVersion."""
         return replace(self, **{kind.plural: version})
 
 
@@ -69,6 +72,7 @@ class Reported:
         return [r for r in now if before.get(r.name) != r]
 
     def forget(self, dataset: str) -> None:
+        """Remove what was reported of a Dataset, such as one that was deleted."""
         self.runs.pop(dataset, None)
 
 

@@ -54,7 +54,8 @@ class ResourceReader(Protocol):
     All methods raise Problem (`not-found`, `api-server-away`, `unauthenticated`).
     """
 
-    def get(self, caller: Caller, kind: ResourceKind, namespace: str, name: str) -> Resource: ...
+    def get(self, caller: Caller, kind: ResourceKind, namespace: str, name: str) -> Resource:
+        """Read one object. The problem is `not-found` also if the caller has no right to see it."""
 
     def page(self, caller: Caller, kind: ResourceKind, namespace: str, after: str, limit: int) -> ResourcePage:
         """Raises also: Problem (`cursor-expired`)."""
@@ -77,12 +78,22 @@ class KubeReader:
         self._kube = kube
 
     def get(self, caller: Caller, kind: ResourceKind, namespace: str, name: str) -> Resource:
+        """Read one object from the API server with the token of the caller; one request.
+
+        Raises:
+            Problem: The API server refuses it or does not answer; see `problem_of`.
+        """
         try:
             return self._kube.with_token(caller.token).get(kind, namespace, name)
         except KubeError as e:
             raise problem_of(e) from e
 
     def page(self, caller: Caller, kind: ResourceKind, namespace: str, after: str, limit: int) -> ResourcePage:
+        """Read a page of a list, in one request. `after` is the `after` of the page before; "": the first page.
+
+        Raises:
+            Problem: The API server refuses it or does not answer; see `problem_of`.
+        """
         try:
             objects = self._kube.with_token(caller.token).page(kind, namespace, after=after, limit=limit)
         except KubeError as e:
@@ -92,6 +103,11 @@ class KubeReader:
     def watch(
         self, caller: Caller, kind: ResourceKind, namespace: str, watched: Watched, on_open: OnOpen
     ) -> Iterator[Resource]:
+        """Yield the events of one watch, which the API server ends after WATCH_SECONDS.
+
+        Raises:
+            Problem: The API server refuses it or does not answer; see `problem_of`.
+        """
         kube = self._kube.with_token(caller.token)
         try:
             name, after = watched.name, watched.after
@@ -202,7 +218,8 @@ class ResourceWriter(Protocol):
 
     def annotate(
         self, caller: Caller, kind: ResourceKind, namespace: str, name: str, annotations: Mapping[str, str]
-    ) -> Resource: ...
+    ) -> Resource:
+        """Set these annotations, and keep all others. Returns the changed object."""
 
 
 class KubeWriter:
@@ -217,6 +234,11 @@ class KubeWriter:
         self._kube = kube
 
     def create(self, caller: Caller, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> Resource:
+        """Create an object with the token of the caller, and return it as the API server has stored it.
+
+        Raises:
+            Problem: The API server refuses it or does not answer; see `problem_of_change`.
+        """
         try:
             return self._kube.with_token(caller.token).create(kind, namespace, document)
         except KubeError as e:
@@ -225,6 +247,11 @@ class KubeWriter:
     def annotate(
         self, caller: Caller, kind: ResourceKind, namespace: str, name: str, annotations: Mapping[str, str]
     ) -> Resource:
+        """Merge the annotations into the object, in one patch with the token of the caller.
+
+        Raises:
+            Problem: The API server refuses it or does not answer; see `problem_of_change`.
+        """
         patch = {"metadata": {"annotations": dict(annotations)}}
         try:
             return self._kube.with_token(caller.token).patch(kind, namespace, name, patch)

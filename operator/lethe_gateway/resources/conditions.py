@@ -20,5 +20,6 @@ class Condition(Document):
 
 
 def conditions_of(resource: Mapping[str, Any]) -> list[Condition]:
+    """The conditions in the status of a resource, in their order; empty if it has no status."""
     documents = (resource.get("status") or {}).get("conditions") or ()
     return [Condition.model_validate(c) for c in documents]

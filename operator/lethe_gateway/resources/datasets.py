@@ -148,10 +148,12 @@ class Dataset(DatasetSummary):
 
 
 def summary_of(resource: Mapping[str, Any]) -> DatasetSummary:
+    """The short form of a Dataset, for lists. What its status does not say is absent."""
     return DatasetSummary.model_validate(_summary(resource))
 
 
 def dataset_of(resource: Mapping[str, Any]) -> Dataset:
+    """The long form of a Dataset, with conditions, refused batches and runs. What its status does not say is absent."""
     metadata, spec, status = (resource.get(part) or {} for part in ("metadata", "spec", "status"))
     return Dataset.model_validate(
         {

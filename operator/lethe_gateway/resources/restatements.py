@@ -92,10 +92,12 @@ class Restatement(RestatementSummary):
 
 
 def summary_of(resource: Mapping[str, Any]) -> RestatementSummary:
+    """The short form of a Restatement, for lists. What its status does not say is absent."""
     return RestatementSummary.model_validate(_summary(resource))
 
 
 def restatement_of(resource: Mapping[str, Any]) -> Restatement:
+    """The long form of a Restatement, with its conditions, and with at most SHOWN_IDS of its batch ids."""
     spec, status = (resource.get(part) or {} for part in ("spec", "status"))
     return Restatement.model_validate(
         {
@@ -112,6 +114,7 @@ def restatement_of(resource: Mapping[str, Any]) -> Restatement:
 
 
 def dataset_name_of(resource: Mapping[str, Any]) -> str:
+    """The name in `spec.datasetRef`; "": the Restatement names no Dataset."""
     return str(((resource.get("spec") or {}).get("datasetRef") or {}).get("name", ""))
 
 

@@ -100,11 +100,13 @@ class VacuumPolicy(Document):
 
 
 def vacuum_of(dataset: Mapping[str, Any]) -> DatasetVacuum:
+    """What the status of a Dataset says of its next vacuum. Without a status, only the name of the Dataset is set."""
     status = (dataset.get("status") or {}).get("vacuum") or {}
     return DatasetVacuum.model_validate({**status, "dataset": dataset["metadata"]["name"]})
 
 
 def policy_of(resource: Mapping[str, Any]) -> VacuumPolicy:
+    """A VacuumPolicy, from the window and approval of its spec and from its status."""
     spec, status = (resource.get(part) or {} for part in ("spec", "status"))
     return VacuumPolicy.model_validate(
         {

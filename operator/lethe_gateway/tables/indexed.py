@@ -89,22 +89,28 @@ class IndexView:
 
     @property
     def head_files(self) -> tuple[int | None, int | None]:
+        """Data files of the table's head, and their bytes, as of the last refresh of the index. None: unknown."""
         return self.state.data_files, self.state.data_bytes
 
     def batches(self, query: BatchQuery, limit: int) -> list[BatchRow]:
+        """Batches from the index, newest first by the time of their state, then by id."""
         return reading.batches(self.connection, query, limit)
 
     def batch(self, id: str) -> BatchFacts | None:
+        """A batch from the index, and whether the index shows the ledger of the head. None: there is no such batch."""
         record = reading.batch(self.connection, id)
         return None if record is None else replace(record, shows_head=self.state.shown_ledger == self.state.ledger)
 
     def promotions(self, since: datetime) -> list[tuple[datetime, int]]:
+        """The number of promoted batches of each day in UTC that has any, in the order of the days."""
         return reading.promotions(self.connection, since)
 
     def erasures(self, after: str, limit: int, open_only: bool) -> list[KnownErasure]:
+        """Erasures after this key, in the order of their keys; with `open_only`, without the verified ones."""
         return reading.erasures(self.connection, after, limit, open_only)
 
     def erasures_named(self, name: str) -> list[KnownErasure]:
+        """Erasures of this namespace/name by key, at most `reading.RESTATEMENTS_OF_A_NAME`, open or verified."""
         return reading.erasures_named(self.connection, name)
 
     def record(self, uri: str, max_bytes: int) -> bytes | None:
@@ -147,6 +153,7 @@ class IndexedTables:
         self._housekeeper.start()
 
     def close(self) -> None:
+        """Wait for the refreshes that have begun, stop the threads, and release the folder to other processes."""
         self._ended.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._housekeeper.join()
@@ -341,7 +348,8 @@ class IndexedTable(Protocol):
     """One table at one moment."""
 
     @property
-    def freshness(self) -> TableFreshness: ...
+    def freshness(self) -> TableFreshness:
+        """Which state of the table is shown, and when the catalog was last asked for it."""
 
     @property
     def head_files(self) -> tuple[int | None, int | None]:
@@ -380,4 +388,5 @@ class TableStore(Protocol):
             Problem: `no-table`, `not-tracked`, `table-unreadable`, `catalog-away`, `index-building`.
         """
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release what the store holds, such as threads and files, once no request needs it any more."""

@@ -63,6 +63,7 @@ def no_table(target: TableTarget) -> Problem:
 
 
 def not_tracked(target: TableTarget, why: str) -> Problem:
+    """The problem for a Dataset without a usable table of batches. `why` is the first sentence of the detail."""
     return Problem(
         Kind.NOT_TRACKED,
         f"{why} The runs of the Dataset create and update {target}_batches, unless spec.batchTracking.enabled is false. "
@@ -71,6 +72,7 @@ def not_tracked(target: TableTarget, why: str) -> Problem:
 
 
 def building(rows: int) -> Problem:
+    """The problem for a request that comes while the index is built, which asks the client to try again in 5 s."""
     return Problem(
         Kind.INDEX_BUILDING,
         f"The first request for a table builds an index of its batches; {rows:,} are in it so far. Try again soon.",

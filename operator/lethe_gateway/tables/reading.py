@@ -361,6 +361,7 @@ def known_files(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 def set_state(connection: sqlite3.Connection, state: IndexState) -> None:
+    """Replace what the index says that it shows, as part of the transaction of the caller."""
     connection.execute("INSERT OR REPLACE INTO state (one, document) VALUES (1, ?)", (state.model_dump_json(),))
 
 

@@ -58,10 +58,12 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def micros(time: datetime) -> int:
+    """Microseconds since 1970 in UTC, as indexes and cursors keep times."""
     return (time - _EPOCH) // _MICROSECOND
 
 
 def time_of(value: int) -> datetime:
+    """The time in UTC that is so many microseconds after the beginning of 1970."""
     return _EPOCH + value * _MICROSECOND
 
 
@@ -182,6 +184,8 @@ class RestatementRef(Document):
 
 
 class PurgeState(StrEnum):
+    """How far the rows of a batch have left the data files of the table."""
+
     NONE = "None"
     """Nothing is to be purged."""
     PENDING = "Pending"
@@ -206,6 +210,8 @@ class Purge(Document):
 
 
 class ErasureState(StrEnum):
+    """How far an erasure is: from rows in the table, to a storage in which none of its files is left."""
+
     ROWS_IN_TABLE = "RowsInTable"
     """Data files of the head contain rows of it."""
     BLOCKED = "Blocked"
@@ -229,6 +235,8 @@ class BatchErasure(Document):
 
 
 class EventType(StrEnum):
+    """What can happen to a batch, from its arrival in the buffer to the verification that its bytes are gone."""
+
     BUFFERED = "Buffered"
     REFUSED = "Refused"
     PROMOTED = "Promoted"
@@ -270,6 +278,7 @@ def restatement_ref(facts: BatchFacts) -> RestatementRef | None:
 
 
 def purge_of(facts: BatchFacts) -> Purge:
+    """How far the batch is purged. `Unknown`, if an Undo or a rollback may have brought its rows back."""
     row, tombstone = facts.row, facts.tombstone
     if tombstone is not None:
         state = PurgeState.PARTLY if tombstone.partly else PurgeState.PENDING
@@ -310,6 +319,7 @@ def erasure_of(facts: BatchFacts) -> BatchErasure | None:
 
 
 def open_state(pending: Erasure) -> ErasureState:
+    """The state of an erasure that is not verified. It counts as `Blocked` only after its purge."""
     if not pending.is_purged:
         return ErasureState.ROWS_IN_TABLE
     return ErasureState.BLOCKED if pending.blockers_count else ErasureState.NOT_VERIFIED

@@ -53,6 +53,7 @@ class KnownTable:
     spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
 
     def entry(self, batch_id: str) -> BatchEntry | None:
+        """What the ledger says of a batch. None: the ledger does not know this id."""
         return get_many(self.ledger.batches, [batch_id]).get(batch_id)
 
 
@@ -71,6 +72,7 @@ class Buffer:
 
     @property
     def uri(self) -> str:
+        """The folder of the batches, `spec.buffer.uri` of the Dataset."""
         return self.dataset.spec.buffer.uri
 
 
@@ -177,6 +179,7 @@ def _known(found: tuple[str, KnownTable] | None) -> KnownTable | None:
 
 
 def unusable(why: str) -> Problem:
+    """The problem `buffer-unusable`. `why` is the detail: what is wrong, and what to do."""
     return Problem(Kind.BUFFER_UNUSABLE, why)
 
 

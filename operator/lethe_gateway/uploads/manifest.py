@@ -82,6 +82,7 @@ class UploadManifest(BaseModel):
         return _announced(self.files) == _announced(files)
 
     def encode(self) -> bytes:
+        """The JSON document that the buffer keeps, and that `decode` reads."""
         return self.model_dump_json().encode()
 
     @staticmethod
@@ -107,15 +108,19 @@ class UploadPlaces:
 
     @property
     def manifest(self) -> str:
+        """The object that holds the manifest. Who creates it opens the upload."""
         return f"{self.folder}/{MANIFEST}"
 
     def outcome(self, manifest: UploadManifest) -> str:
+        """The object that says how this opening of the upload ended. Who creates it decides."""
         return f"{self.folder}/{manifest.opening}{OUTCOME}"
 
     def published(self, manifest: UploadManifest) -> str:
+        """The object that exists once the batch of this opening is, or was, in the buffer."""
         return f"{self.folder}/{manifest.opening}{PUBLISHED}"
 
     def multipart(self, manifest: UploadManifest, index: int) -> str:
+        """The object with the store's id of the multipart upload of the file with this index."""
         return f"{self.folder}/{manifest.opening}.{index}.multipart"
 
 
@@ -125,10 +130,12 @@ def upload_id(batch_id: str) -> str:
 
 
 def uploads_folder(buffer_uri: str) -> str:
+    """The URI of the folder that holds the records of all uploads of a buffer, without a slash at the end."""
     return f"{buffer_uri.rstrip('/')}/{names.UPLOADS_FOLDER}"
 
 
 def record_folder(buffer_uri: str, upload: str) -> str:
+    """The URI of the folder that holds the record of one upload, by its id, without a slash at the end."""
     return f"{uploads_folder(buffer_uri)}/{upload}"
 
 

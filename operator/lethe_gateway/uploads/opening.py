@@ -68,6 +68,7 @@ class UploadRecord:
 
     @property
     def id(self) -> str:
+        """Identifies the upload in paths of the API. It is derived from the batch id."""
         return upload_id(self.manifest.batch_id)
 
     def state(self) -> UploadState:
@@ -81,9 +82,11 @@ class UploadRecord:
                 return UploadState.COMPLETE if self.is_published() else UploadState.COMPLETING
 
     def is_published(self) -> bool:
+        """Whether it was noted that the batch is in the buffer. Costs one request to the store."""
         return self.buffer.store.head(self.places.published(self.manifest)) is not None
 
     def note_published(self) -> None:
+        """Note in the store that the batch is in the buffer. Safe to repeat."""
         self.buffer.store.put_if_absent(self.places.published(self.manifest), b"")
 
     def is_current(self) -> bool:
@@ -167,6 +170,7 @@ class UploadListing:
 
     @property
     def is_open(self) -> bool:
+        """Whether there is a manifest, and no outcome yet."""
         return self.opened is not None and not any(name.endswith(OUTCOME) for name in self.parts)
 
     @property

@@ -102,7 +102,7 @@ class LedgerCheck:
         return f"{MARKER}: {self.objection}"
 
     class Java:
-        """Names for py4j the Java interface that this object implements."""
+        """Tells py4j which Java interface this object implements."""
 
         implements = ["org.apache.iceberg.SnapshotAncestryValidator"]
 
