@@ -20,6 +20,7 @@ log = logging.getLogger("lethe_inlet")
 
 
 def main() -> int:
+    """Read until SIGINT or SIGTERM; return 0, or 1 if a setting or the clusters file is invalid or a source hangs."""
     try:
         settings = from_environment(os.environ)
         logs.to_stderr(settings.log_level, settings.log_format)

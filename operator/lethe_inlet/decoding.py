@@ -287,6 +287,7 @@ class MessageWork:
     limits: Limits
 
     def run(self, link: ChildLink) -> None:
+        """Decode without end, in the decoder's process; answer each unit with its rows and its refused messages."""
         while True:
             document, contents = link.receive()
             for (number, size, _, of), content in zip(document["units"], contents, strict=True):

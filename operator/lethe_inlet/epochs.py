@@ -36,6 +36,7 @@ class OffsetRange:
 
     @property
     def is_empty(self) -> bool:
+        """Whether there is nothing to read, because the end is not after the first offset."""
         return self.end <= self.first
 
 
@@ -54,6 +55,7 @@ class Counts:
         return Counts(self.rows + other.rows, self.refused + other.refused, self.lost + other.lost)
 
     def as_document(self) -> dict[str, int]:
+        """The JSON object that records a complete epoch in the log."""
         return {"rows": self.rows, "refused": self.refused, "lost": self.lost}
 
 
@@ -99,6 +101,7 @@ class UnreadableLog(ValueError):
 
 
 def encode(epoch: Epoch) -> bytes:
+    """The JSON of an epoch for the log; topics and ranges are sorted, so equal epochs have equal bytes."""
     document = {
         "version": VERSION,
         "epoch": epoch.number,

@@ -60,6 +60,7 @@ class InletMetrics(Collector):
         self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
+        """Yield, at each scrape, whether each source is read, and why, and how long its thread has been silent."""
         reading = GaugeMetricFamily(
             "lethe_inlet_source_reading",
             "1 while a Dataset's source is read, 0 while it is not; the label reason says why.",
@@ -100,11 +101,22 @@ _STOP_SECONDS: Final = 20.0
 class DatasetApi(Protocol):
     """The part of `lethe.kube.Kube` that is used."""
 
-    def list(self, kind: ResourceKind, namespace: str, labels: str = "") -> list[dict[str, Any]]: ...
+    def list(self, kind: ResourceKind, namespace: str, labels: str = "") -> list[dict[str, Any]]:
+        """List the objects of a kind in a namespace; an empty label selector selects all of them.
+
+        Raises:
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
+        """
 
     def patch(
         self, kind: ResourceKind, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
-    ) -> dict[str, Any]: ...
+    ) -> dict[str, Any]:
+        """Apply a merge patch to an object, or to its subresource, and return the result.
+
+        Raises:
+            NotFound: The object does not exist.
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
+        """
 
 
 class Hangs(Exception):
@@ -124,11 +136,14 @@ class Served:
     reported: tuple[float, Mapping[str, Any]] | None = None
 
     def take(self, state: SourceState) -> None:
+        """Note a state that the thread reports, and the time: a thread that reports nothing for too long hangs."""
         self.latest, self.heard = state, time.monotonic()
 
 
 @dataclass
 class Serving:
+    """One per process: it runs a thread for each Dataset that has a source, and writes what the threads report."""
+
     api: DatasetApi
     namespace: str
     clusters: Callable[[], Mapping[str, Cluster]]

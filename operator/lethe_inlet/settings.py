@@ -20,6 +20,8 @@ class InvalidInletSettings(ValueError):
 
 @dataclass(frozen=True)
 class InletSettings:
+    """What the environment of the process sets; only the namespace and the file of clusters have no default."""
+
     namespace: str
     """The namespace whose Datasets it serves."""
     # The file with the Kafka clusters.

@@ -135,6 +135,7 @@ class EpochLog:
 
     @property
     def uri(self) -> str:
+        """The folder `_inlet` of the buffer, without a slash at its end."""
         return self._folder.uri
 
     def newest(self) -> Epoch | None:

@@ -43,6 +43,7 @@ def of_kafka(error: KafkaError, cluster: str, topics: str) -> Trouble:
 
 
 def no_cluster(cluster: str) -> Trouble:
+    """The error if no configured cluster has the name in spec.source.kafka.cluster."""
     return Trouble(
         Reason.CLUSTER_NOT_FOUND,
         f"There is no Kafka cluster {cluster} for this namespace. Add it to the chart's value inlet.clusters, or correct "
@@ -51,10 +52,12 @@ def no_cluster(cluster: str) -> Trouble:
 
 
 def outside(message: str) -> Trouble:
+    """The error if the cluster is not open to a topic of the Dataset; `message` names the topic."""
     return Trouble(Reason.OUTSIDE_BOUNDARY, f"{message} Nothing is read.")
 
 
 def other_cluster(cluster: str, log_uri: str) -> Trouble:
+    """The error if the cluster has another id than the one in the epoch log."""
     return Trouble(
         Reason.SOURCE_REPLACED,
         f"{cluster} is another Kafka cluster than the one that was read before: offsets of one mean nothing in the other. Name "
@@ -63,6 +66,7 @@ def other_cluster(cluster: str, log_uri: str) -> Trouble:
 
 
 def other_topic(topic: str, log_uri: str) -> Trouble:
+    """The error if a topic has another id than in the epoch log, or lacks offsets that were read before."""
     return Trouble(
         Reason.SOURCE_REPLACED,
         f"Topic {topic} was deleted and created again, or has lost messages: it is not the one that was read before. Its offsets "
@@ -71,6 +75,7 @@ def other_topic(topic: str, log_uri: str) -> Trouble:
 
 
 def lost(count: int, where: str) -> Trouble:
+    """The error if offsets expired in Kafka before they were read, unless spec.source.kafka.lostOffsets is Skip."""
     return Trouble(
         Reason.OFFSETS_LOST,
         f"{count} offsets have expired in Kafka before they were read ({where}). Nothing more is read. To go on behind them, set "
@@ -99,12 +104,15 @@ class SourceState:
     counts: Counts = NOTHING
 
     def failing(self, reason: str, message: str) -> "SourceState":
+        """A copy with a reason and a message; the epoch, the lag and the counts stay."""
         return replace(self, reason=reason, message=message)
 
     def reading(self) -> "SourceState":
+        """A copy with the reason SourceRead and no message; the epoch, the lag and the counts stay."""
         return replace(self, reason=Reason.SOURCE_READ, message="")
 
     def as_status(self, now: datetime) -> Mapping[str, Any]:
+        """The document of `status.source` with the time of the observation; it lacks fields that are unknown."""
         document: dict[str, Any] = {
             "observedTime": timestamp(now),
             "reason": str(self.reason),

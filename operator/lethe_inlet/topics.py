@@ -92,6 +92,7 @@ class Topics:
         self._assigned: dict[KafkaPartition, int] = {}  # the next offset of each
 
     def close(self) -> None:
+        """Close the connections of the consumer. No offset is committed to Kafka."""
         self._consumer.close()
 
     def describe(self) -> TopicsDescription:

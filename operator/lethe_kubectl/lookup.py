@@ -165,6 +165,7 @@ def one(at: Connection, kind: str, name: str) -> Document:
 
 
 def unknown(name: str, known: Sequence[str], what: str, namespace: str) -> InputError:
+    """The error for a name that no resource has; it suggests the most similar known name, or lists up to ten."""
     near = difflib.get_close_matches(name, known, 1)
     hint = f"Do you mean {near[0]}?" if near else f"There are {', '.join(sorted(known)[:10]) or 'none'}."
     return InputError("UnknownName", f"namespace {namespace} has no {what} {name[:100]}. {hint}")

@@ -88,6 +88,7 @@ class Connection:
 
     @property
     def namespace(self) -> str:
+        """The namespace in which commands look for resources and create them."""
         return self.place.namespace
 
 

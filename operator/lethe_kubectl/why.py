@@ -48,6 +48,7 @@ class UserStep(StrEnum):
 
 
 def step_of(reason: Reason) -> UserStep:
+    """What a user does next if a condition has this reason. A new reason needs an entry here, or mypy fails."""
     match reason:
         case (
             Reason.AVAILABLE | Reason.NOT_PAUSED | Reason.HEAD_ACCEPTED | Reason.QUEUE_READ | Reason.RUN_SUCCEEDED

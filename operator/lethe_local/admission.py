@@ -270,6 +270,7 @@ class Definition:
 
     @property
     def api_version(self) -> str:
+        """Group and version with a slash between them, as in the field apiVersion of a document."""
         return f"{self.group}/{self.version}"
 
 

@@ -49,6 +49,7 @@ class Folder:
 
     @property
     def certificate(self) -> tuple[Path, Path]:
+        """The certificate of the API server, which clients trust, and its private key. `prepare` creates both."""
         return self.account / "ca.crt", self.account / "server.key"
 
     @property
@@ -78,6 +79,7 @@ class Folder:
 
     @property
     def token(self) -> str:
+        """The bearer token of all clients, read from its file. `prepare` creates it."""
         return (self.account / "token").read_text()
 
     def prepare(self) -> None:
@@ -123,6 +125,7 @@ class Folder:
         return file
 
     def write_kubeconfig(self, port: int) -> None:
+        """Write the file with the address and the token of the API. Only its owner may read it."""
         server = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(self.certificate[0])}
         document = {
             "apiVersion": "v1",

@@ -294,6 +294,7 @@ class Node:
             remove_inputs(running.folder)
 
     def leave(self) -> None:
+        """Let `run` end all processes and return. It does not wait for that."""
         self._leaving.set()
 
     def look(self) -> None:

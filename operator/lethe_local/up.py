@@ -76,10 +76,12 @@ class LocalProcess:
             self.running = process.start(self.command, self.environ, self.folder)
 
     def stop(self) -> None:
+        """Ask the process to end, if it runs; a call after its grace period kills it."""
         if self.running is not None:
             self.running.stop()
 
     def wait(self, until: float) -> None:
+        """Wait until the process has ended; kill it at a time of time.monotonic."""
         if self.running is not None:
             self.running.wait(until - time.monotonic())
 

@@ -32,6 +32,7 @@ class ResourceDocument:
 
     @property
     def key(self) -> tuple[str, str, str]:
+        """Kind, namespace and name, which tell resources apart."""
         return self.kind, self.namespace, self.name
 
 
@@ -122,6 +123,8 @@ def _metadata(document: Document) -> Document:
 
 
 class Action(StrEnum):
+    """What an apply does with a resource."""
+
     CREATE = "create"
     CHANGE = "change"
     UNCHANGED = "unchanged"

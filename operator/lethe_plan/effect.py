@@ -20,10 +20,12 @@ class DeletedRows:
 
     @property
     def rows(self) -> int:
+        """The rows of all batches, without those that the ledger does not know."""
         return sum(self.batches.values())
 
     @property
     def bytes(self) -> int:
+        """The size of all files: the upper limit of what is deleted, because files may also have rows that stay."""
         return sum(self.files.values())
 
 

@@ -108,9 +108,11 @@ class Surroundings:
         self._buffers: dict[str, BufferDigest | NotListed | Unavailable] = {}
 
     def table(self, dataset: Dataset) -> Observed:
+        """The table as the operator sees it, read from the catalog once; an error is part of the observation."""
         return self.tables.of(dataset)
 
     def buffer(self, dataset: Dataset) -> BufferDigest | NotListed | Unavailable:
+        """The buffer, compared with the table's ledger and listed once; an error is part of the observation."""
         name = dataset.meta.full_name
         if name not in self._buffers:
             self._buffers[name] = self.tables.buffer(dataset, self.table(dataset), self.now)

@@ -22,6 +22,7 @@ class Planned:
 
     @property
     def problem(self) -> str:
+        """Why the API server or Lethe would refuse the resource; "": neither would."""
         return self.change.problem or self.effect.problem
 
 
@@ -84,10 +85,12 @@ def summary(planned: Sequence[Planned]) -> str:
 
 
 def changes_something(planned: Sequence[Planned]) -> bool:
+    """Whether the apply creates or changes a resource. Refused resources do not count."""
     return any(p.change.applies for p in planned)
 
 
 def has_problems(planned: Sequence[Planned]) -> bool:
+    """Whether the API server or Lethe would refuse a resource; the command then fails."""
     return any(p.problem for p in planned)
 
 

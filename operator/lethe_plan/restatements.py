@@ -120,6 +120,7 @@ def effect(
 
 
 def batches(ids: Sequence[str], table: RestatedTable) -> NamedBatches:
+    """Sort batch ids by where their rows are. Each id counts once and is in exactly one of the groups."""
     known = get_many(table.ledger.batches, ids)
     every = tuple(dict.fromkeys(ids))
     promoted = [i for i in every if i in known and known[i].state is BatchState.PROMOTED]

@@ -44,6 +44,7 @@ class ReadTable:
 
     @property
     def ledger(self) -> Ledger:
+        """The ledger of the table's head, as this view has it."""
         return self.view.ledger
 
     @cached_property

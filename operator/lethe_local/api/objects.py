@@ -63,30 +63,37 @@ class StatusError(Exception):
 
 
 def not_found(kind: str, name: str) -> StatusError:
+    """404: the kind has no object of this name."""
     return StatusError(404, "NotFound", f'{kind} "{name}" not found')
 
 
 def already_exists(kind: str, name: str) -> StatusError:
+    """409: a create names an object that exists."""
     return StatusError(409, "AlreadyExists", f'{kind} "{name}" already exists')
 
 
 def conflict(kind: str, name: str, why: str) -> StatusError:
+    """409: the object has another UID or version than the request requires; `why` completes the message."""
     return StatusError(409, "Conflict", f'Operation cannot be fulfilled on {kind} "{name}": {why}')
 
 
 def expired(version: int) -> StatusError:
+    """410: changes after this version are gone, so a watch that starts there must list again."""
     return StatusError(410, "Expired", f"too old resource version: {version}")
 
 
 def bad_request(message: str) -> StatusError:
+    """400: the request cannot be read, or its parts contradict each other."""
     return StatusError(400, "BadRequest", message)
 
 
 def invalid(message: str) -> StatusError:
+    """422: the schema or the rules of the kind do not admit the document."""
     return StatusError(422, "Invalid", message)
 
 
 def unavailable(message: str) -> StatusError:
+    """503: the state cannot be written now, for example because the disk is full."""
     return StatusError(503, "ServiceUnavailable", message)
 
 
@@ -115,10 +122,12 @@ class ApiKind:
 
     @property
     def api_version(self) -> str:
+        """Group and version as in the field apiVersion; of the core group only the version, `v1`."""
         return self.resource.api.removeprefix("/apis/").removeprefix("/api/")
 
     @property
     def namespaced(self) -> bool:
+        """Whether its objects are in namespaces. All are, except for the Namespaces themselves."""
         return self.resource != NAMESPACES
 
     @property
@@ -184,6 +193,11 @@ class LocalObjects:
         self._by_key = {k.key: k for k in self.kinds.values()}
 
     def get(self, kind: ApiKind, namespace: str, name: str) -> Json:
+        """The object as the last request left it.
+
+        Raises:
+            StatusError: 404: there is no such object.
+        """
         with self.store.transaction() as t:
             return _existing(t, kind, namespace, name)
 
@@ -197,6 +211,11 @@ class LocalObjects:
     def create(
         self, kind: ApiKind, namespace: str, document: Json, strict: bool = False, dry_run: bool = False
     ) -> Json:
+        """Store an object with a new UID, and return it. A dry run stores nothing. Lethe's kinds lose their `status`.
+
+        Raises:
+            StatusError: The name is taken, or the document is invalid or of another kind or namespace.
+        """
         metadata = dict(document.get("metadata") or {})
         if metadata.get("namespace", namespace) != namespace:
             raise bad_request("the namespace of the object does not match the namespace of the request")

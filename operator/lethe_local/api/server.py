@@ -207,12 +207,15 @@ class ApiServer:
 
     @property
     def port(self) -> int:
+        """The port that is open; if port 0 was asked for, the one that the system chose."""
         return int(self._server.server_address[1])
 
     def start(self) -> None:
+        """Answer requests in a thread, until `stop`."""
         start(self._server, "api")
 
     def stop(self) -> None:
+        """Accept no more requests, and close the port. Call it only after `start`; before, it would wait forever."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -391,6 +394,7 @@ class Selected:
     """A label selector."""
 
     def has(self, body: Mapping[str, Any]) -> bool:
+        """Whether the name and the labels of an object are selected; the namespace is not compared."""
         metadata = body["metadata"]
         return self.name in ("", metadata["name"]) and matches(self.labels, metadata.get("labels") or {})
 

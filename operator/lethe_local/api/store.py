@@ -32,6 +32,8 @@ CREATE TABLE IF NOT EXISTS changes (
 
 
 class ChangeType(StrEnum):
+    """What happened to an object, in the words of a watch event."""
+
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
     DELETED = "DELETED"
@@ -156,6 +158,7 @@ class Transaction:
         self.forgets = False  # whether it removes content that must not stay in the file
 
     def get(self, kind: str, namespace: str, name: str) -> Json | None:
+        """The object, also as this transaction has left it; None: there is none. `kind` is the key of the kind."""
         row = self._connection.execute(
             "SELECT body FROM objects WHERE kind = ? AND namespace = ? AND name = ?", (kind, namespace, name)
         ).fetchone()
@@ -180,6 +183,7 @@ class Transaction:
         ]
 
     def version(self) -> int:
+        """The number of the latest change of any object; 0: nothing was ever stored."""
         return _version(self._connection)
 
     def put(self, kind: str, body: Mapping[str, Any], type: ChangeType) -> Json:
@@ -198,6 +202,7 @@ class Transaction:
         return stored
 
     def remove(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Delete an object with a new version, for watches. All kept changes of a Secret lose its content."""
         metadata = {**body["metadata"], "resourceVersion": str(_version(self._connection) + 1)}
         namespace = metadata.get("namespace", "")
         self._connection.execute(

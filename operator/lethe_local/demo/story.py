@@ -46,10 +46,12 @@ QUIET_SECONDS = 10
 
 
 def say(text: str = "") -> None:
+    """Print a line at once, also into a pipe or a file."""
     print(text, flush=True)
 
 
 def fail(text: str) -> None:
+    """Print what is wrong and exit with code 1."""
     end_line()
     say(f"FAILED: {text}")
     sys.exit(1)
@@ -59,6 +61,7 @@ _line_open = False
 
 
 def end_line() -> None:
+    """Erase the live line, if there is one, so that the next line does not begin behind it."""
     global _line_open
     if _line_open:
         print("\r\033[K", end="")
@@ -81,6 +84,7 @@ class DemoStep:
 
     @property
     def seconds(self) -> float:
+        """How long ago the step began."""
         return time.monotonic() - self.started
 
     def live(self, text: str) -> None:
@@ -95,6 +99,7 @@ class DemoStep:
             self._printed = (now, text)
 
     def done(self, text: str) -> None:
+        """Replace the live line by the result of the step and its duration."""
         end_line()
         say(f"    {text} ({self.seconds:.0f}s)")
 
@@ -128,9 +133,11 @@ class World:
 
     @property
     def dataset(self) -> Object:
+        """The status of the Dataset `flights`; empty: it does not exist, or has no status."""
         return self.statuses.get(("Dataset", "flights"), {})
 
     def restatement(self, name: str) -> Object:
+        """The status of a Restatement; empty: it does not exist, or has no status."""
         return self.statuses.get(("Restatement", name), {})
 
     def activity(self) -> str:
@@ -159,10 +166,12 @@ class World:
 
 
 def promoted(dataset: Object) -> int:
+    """The number of promoted batches in the status of a Dataset; 0: the status has none."""
     return int(dataset.get("batches", {}).get("promoted", 0))
 
 
 def succeeded(restatement: Object, condition: str = "Succeeded") -> bool:
+    """Whether the status has the condition with the value True; a missing condition is not met."""
     return any(one["type"] == condition and one["status"] == "True" for one in restatement.get("conditions", ()))
 
 
@@ -256,11 +265,13 @@ def flights() -> pd.DataFrame:
 
 
 def schema() -> pa.Schema:
+    """The schema of the batches' files: the columns of the source without that of the batch."""
     columns = [name for name in flights().columns if name != BATCH_COLUMN]
     return schema_of(columns)
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """The columns in the given order: numbers as int32, `time_hour` in microseconds of UTC, others as strings."""
     types = {name: pa.int32() for name in NUMBERS} | {"time_hour": pa.timestamp("us", tz="UTC")}
     return pa.schema([(name, types.get(name, pa.string())) for name in columns])
 
@@ -308,6 +319,7 @@ def rows_of(batch_ids: Sequence[str]) -> int:
 
 
 def to_parquet(table: pa.Table) -> bytes:
+    """The content of a Parquet file, compressed with Snappy and without dictionaries."""
     sink = BytesIO()
     pq.write_table(table, sink, compression="snappy", use_dictionary=False)
     return sink.getvalue()
@@ -331,14 +343,17 @@ class DemoLake:
 
     @property
     def buffer(self) -> Path:
+        """The folder that the Dataset names as its buffer; each batch has a folder in it."""
         return self.folder.path / "lake/buffer/flights"
 
     @property
     def restated(self) -> Path:
+        """The folder of replacement batches, which is not in the buffer."""
         return self.folder.path / "lake/restated"
 
     @property
     def manifests(self) -> Path:
+        """The folder of the YAML files, which name the catalog and the folders of this demo."""
         return self.folder.path / "yaml"
 
     def claim(self) -> None:
@@ -385,6 +400,7 @@ class DemoLake:
 
     @cached_property
     def catalog(self) -> Catalog:
+        """The catalog of `lethe local`, opened once. The folder must be prepared."""
         properties = yaml.safe_load(self.folder.catalogs.read_text())["catalog"][CATALOG]
         return load_catalog(CATALOG, **properties)
 
@@ -435,6 +451,7 @@ class Story:
     """That a reader should see now."""
 
     def tell(self) -> None:
+        """Run all steps in order. The first number that is wrong ends the process with exit code 1."""
         self.fill_buffer()
         self.consolidate()
         self.revert()
@@ -444,6 +461,7 @@ class Story:
         self.console()
 
     def fill_buffer(self) -> None:
+        """Write every batch into the buffer before any Dataset reads it."""
         wanted = flights()[BATCH_COLUMN].nunique()
         step = self._step("A producer writes a year of flights into the buffer, one folder for each day and carrier")
         done = 0
@@ -453,6 +471,7 @@ class Story:
         step.done(f"{done:,} batches with {len(flights()):,} rows wait")
 
     def consolidate(self) -> None:
+        """Create the Dataset, wait until all batches are promoted, and count the rows of the table."""
         wanted = flights()[BATCH_COLUMN].nunique()
         step = self._apply("dataset", "Lethe creates the table and moves the batches into it")
         step.wait("all batches to be promoted", lambda world: promoted(world.dataset) >= wanted)
@@ -460,6 +479,7 @@ class Story:
         self._count(len(flights()))
 
     def revert(self) -> None:
+        """Delete batches with a Revert, and compare the tombstones and the deleted rows."""
         step = self._apply("restatement-revert", f"take {len(REVERTED)} batches back")
         result = self._result(step, "revert-blizzard")
         check("tombstones added", len(REVERTED), result["tombstonesAdded"])
@@ -470,6 +490,7 @@ class Story:
         self._count(self.rows - rows_of(REVERTED))
 
     def replay(self) -> None:
+        """Replace a batch with a corrected one, and compare the deleted and the added rows."""
         batch = corrected(REPLACED, REPLACEMENT)
         self.lake.put_batch(self.lake.restated / REPLACEMENT, batch)
         step = self._apply("restatement-replay", f"{REPLACEMENT} replaces {REPLACED}, in one commit")
@@ -480,6 +501,7 @@ class Story:
         self._count(self.rows - rows_of([REPLACED]) + batch.rows)
 
     def erase(self) -> None:
+        """Delete a batch with an Erase. Its bytes stay in the data files until the vacuum."""
         step = self._apply("restatement-erase", f"{ERASED} has to leave the storage, and Lethe has to verify it")
         result = self._result(step, "erase-passengers")
         check("rows deleted", rows_of([ERASED]), result["rowsDeleted"])
@@ -488,6 +510,7 @@ class Story:
         self._check_contents()
 
     def vacuum(self) -> None:
+        """Create a VacuumPolicy, wait until the erasure is verified, and check that the purged files are gone."""
         before = self.lake.data_files()
         tombstones = self.lake.tombstones()
         check("tombstones before the vacuum", TOMBSTONES, tombstones)
@@ -532,6 +555,7 @@ class Story:
         step.done(f"{shown:,} batches are part of the table; {ERASED}: {', '.join(history)}; its record is unchanged")
 
     def look(self) -> World:
+        """Read the statuses of all resources, with one request for each kind."""
         rows_seen = {}
         for kind in KINDS:
             for one in self.kube.list(kind_of(kind).resource, NAMESPACE):
