@@ -25,6 +25,8 @@ MESSAGE_AT_MOST: Final = 2000  # characters
 
 @dataclass(frozen=True)
 class Condition:
+    """A condition as a decision makes it; `as_status` adds the generation and the time of the transition."""
+
     type: str
     status: str
     reason: str

@@ -100,9 +100,11 @@ class KnownNames(Protocol):
     def ensure(self, kube: Kube, namespace: str) -> None:
         """Return when the resources of a namespace are known."""
 
-    def dataset_names(self, namespace: str) -> Collection[str]: ...
+    def dataset_names(self, namespace: str) -> Collection[str]:
+        """The Datasets of a namespace, and those that only Restatements name."""
 
-    def policy_names(self, namespace: str) -> Collection[str]: ...
+    def policy_names(self, namespace: str) -> Collection[str]:
+        """The VacuumPolicies of a namespace, also those with an invalid spec."""
 
 
 def all_keys(known: KnownNames, namespaces: Sequence[str]) -> list[Key]:

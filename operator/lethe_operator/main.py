@@ -283,6 +283,7 @@ def runtime_of(settings: Settings) -> Runtime:
 
 
 def main() -> None:
+    """Run the operator until a signal ends it. A shard without namespaces only answers probes."""
     settings = with_files(from_environment())
     logs.to_stderr(settings.log_level, settings.log_format)
     tracing.start("lethe-operator")

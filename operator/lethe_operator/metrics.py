@@ -227,6 +227,7 @@ class Metrics:
             self._depth.labels(priority.name.capitalize()).set_function(lambda p=priority: depth(p))  # type: ignore[misc]
 
     def reconcile_starts(self, start: Start) -> None:
+        """Record how long after its due time a reconcile starts, by its priority."""
         self._lateness.labels(start.priority.name.capitalize()).observe(start.late_seconds)
 
     def acts_in(self, namespace: str, acts: bool) -> None:
@@ -271,6 +272,7 @@ class Metrics:
         self._datasets.shown[namespace, dataset] = _Shown(dict(numbers), decisions, batches, self._clock())
 
     def run_ended(self, namespace: str, dataset: str, kind: str, outcome: str) -> None:
+        """Count a run that has ended, by its outcome."""
         self._runs.labels(namespace, dataset, kind, outcome).inc()
 
     def version_skew(self, namespace: str, differs: bool) -> None:
@@ -278,6 +280,7 @@ class Metrics:
         self._skew.labels(namespace).set(1 if differs else 0)
 
     def api_request(self, method: str, resource: str, status: int) -> None:
+        """Count a request to the API server by the status of its answer; 0: it got none."""
         self._requests.labels(method, resource, str(status)).inc()
 
     def overdue_listings(self, seconds: Callable[[], float]) -> None:
@@ -285,9 +288,11 @@ class Metrics:
         self._overdue.set_function(seconds)
 
     def catalog_query(self, catalog: str) -> None:
+        """Count a query to a catalog, however many tables it is about."""
         self._queries.labels(catalog).inc()
 
     def messages(self, namespace: str, dataset: str, outcome: str, number: int) -> None:
+        """Count messages of the queue of a Dataset's buffer, by what became of them."""
         self._messages.labels(namespace, dataset, outcome).inc(number)
 
     def forget(self, namespace: str, dataset: str) -> None:

@@ -32,6 +32,8 @@ class _Unreported:
 
 @dataclass
 class OperatorHealth:
+    """What listings have found and watches have reported, to find out whether the operator still works."""
+
     clock: Callable[[], float]
     """Monotonic, in seconds."""
     relist_seconds: float
@@ -75,6 +77,8 @@ class OperatorHealth:
 
 @dataclass(frozen=True)
 class ProbeAnswer:
+    """What a probe gets: HTTP status 200 if it is ok, otherwise 503."""
+
     ok: bool
     text: str
     """One sentence."""

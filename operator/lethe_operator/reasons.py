@@ -8,10 +8,13 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
+    """A CamelCase word for programs. It is a string, so it can be compared with the reason in a status."""
+
     meaning: str
     """The explanation in the reference docs."""
 
     def __new__(cls, value: str, meaning: str) -> "Reason":
+        """Make a member that equals its value; the meaning is only an attribute."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.meaning = meaning

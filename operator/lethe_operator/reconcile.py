@@ -50,6 +50,7 @@ def always(_namespace: str) -> bool:
 
 
 def utc_now() -> datetime:
+    """The current time as an aware value, by the clock of this machine."""
     return datetime.now(UTC)
 
 

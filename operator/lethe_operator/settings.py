@@ -107,6 +107,8 @@ class PodTemplateAllowed(ApiModel):
 
 @dataclass(frozen=True)
 class BackOff:
+    """Pauses that double after each further failure."""
+
     base_seconds: float
     """The pause after a first failure."""
     max_seconds: float
@@ -115,6 +117,8 @@ class BackOff:
 
 @dataclass(frozen=True)
 class Settings:
+    """What the process is configured with, read once, when it starts."""
+
     watch_namespaces: tuple[str, ...] = ("default",)
     # Of drivers and executors.
     spark_image: str = "lethe-spark:dev"

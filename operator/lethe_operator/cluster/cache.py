@@ -270,6 +270,7 @@ class ObjectCache(Generic[V]):
             return {"metadata": {"namespace": namespace, "name": seen.name}}
 
     def get(self, namespace: str, name: str) -> V | None:
+        """What `value_of` made of the newest known version of an object; None: it is unknown or was deleted."""
         with self._lock:
             held = self._objects.get(namespace, {}).get(name)
             return None if held is None else held.value
@@ -289,6 +290,7 @@ class ObjectCache(Generic[V]):
             return self._all[namespace]
 
     def names(self, namespace: str) -> tuple[str, ...]:
+        """The names of the known objects of a namespace, in no particular order."""
         with self._lock:
             return tuple(self._objects.get(namespace, {}))
 
@@ -337,11 +339,14 @@ PAUSES_WITHIN_SECONDS: Final = 200.0
 class RelistedStore(Protocol):
     """The known objects of one kind."""
 
-    def put(self, body: Body) -> Put: ...
+    def put(self, body: Body) -> Put:
+        """Record an object that a listing contains, unless a newer version of it is known or it was deleted."""
 
-    def drop_if_unchanged(self, namespace: str, uid: str, seen: SeenVersion) -> Body | None: ...
+    def drop_if_unchanged(self, namespace: str, uid: str, seen: SeenVersion) -> Body | None:
+        """Drop an object that a listing lacks, and return it; None: it was not dropped, as something newer is known."""
 
-    def versions(self, namespace: str) -> dict[str, SeenVersion]: ...
+    def versions(self, namespace: str) -> dict[str, SeenVersion]:
+        """The names and versions of the known objects of a namespace, by UID."""
 
 
 class Finds(Protocol):

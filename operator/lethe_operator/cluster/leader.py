@@ -333,6 +333,7 @@ class Leadership:
                 self._written.notify_all()
 
     def start(self) -> None:
+        """Start two threads: one renews the Lease of the release, the other catches up and claims the namespaces."""
         for target in (self._keep, self._follow):
             thread = threading.Thread(target=target, name=f"leadership{target.__name__}", daemon=True)
             thread.start()

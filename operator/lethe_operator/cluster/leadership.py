@@ -44,6 +44,8 @@ CLAIM_READ_SECONDS: Final = 10.0
 
 
 class LeaderTurn(StrEnum):
+    """What this operator does with a Lease now."""
+
     RENEW = "Renew"
     """This operator holds it."""
     TAKE = "Take"
@@ -53,6 +55,7 @@ class LeaderTurn(StrEnum):
 
 
 def holder_of(lease: Mapping[str, Any]) -> str:
+    """The identity of the operator that holds a Lease, also if it has expired; empty: nobody holds it."""
     return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 

@@ -37,7 +37,8 @@ WARM_DRIVER: Final = "WarmDriver"
 class AddKey(Protocol):
     """Adds a key to the queue, from any thread."""
 
-    def __call__(self, key: Key, priority: Priority = Priority.CHANGED) -> None: ...
+    def __call__(self, key: Key, priority: Priority = Priority.CHANGED) -> None:
+        """Have the key reconciled soon. It returns before the reconcile starts."""
 
 
 @dataclass
@@ -54,6 +55,8 @@ class _KeyState:
 
 @dataclass
 class WorkQueue:
+    """The keys to reconcile and the threads that do it. After an error, a key waits for a pause that grows."""
+
     reconcile: Callable[[Key], Next | None]
     """Returns when to reconcile the key again; None: nothing of this key exists, and it is forgotten until it is added."""
     # The pause after a first error, and the longest.

@@ -31,6 +31,7 @@ class NoMemories(ResourceMemories):
     """
 
     async def recall(self, raw_body: Any, **details: Any) -> ResourceMemory:
+        """A new record for each event, which kopf does not keep."""
         return await super().recall(raw_body, **{**details, "ephemeral": True})
 
 

@@ -116,6 +116,7 @@ class EventReader:
         self._failures = 0
 
     def run(self) -> None:
+        """Read the queue until `stop`. An error is reported, and followed by a pause that doubles up to a limit."""
         while not self.stopped:
             try:
                 self._step()
@@ -142,6 +143,7 @@ class EventReader:
         return EventsView(is_read, trouble, len(held), oldest, latest(w for h in held for w in h.writes))
 
     def stop(self) -> None:
+        """Let `run` return after the step that it is in. It does not wait for that."""
         self.stopped = True
         self._wake.set()
 

@@ -39,6 +39,7 @@ class ConditionMetrics(Collector):
         self._acting = acting
 
     def collect(self) -> Iterator[Metric]:
+        """Yield a gauge for each kind and condition; a condition that is neither True nor False has no value."""
         namespaces = sorted(self._acting())
         for kind, labels in OF_KIND.items():
             families = {

@@ -61,6 +61,7 @@ class ConsolidationDecision:
     """When the decision changes by itself; None: unknown."""
 
     def as_status(self) -> dict[str, Any]:
+        """The document of `status.consolidation`, without nextTime if it is unknown."""
         document = {"decision": self.decision.value, "reason": str(self.reason), "message": self.message}
         if self.next_time is not None:
             document["nextTime"] = timestamp(self.next_time)
@@ -69,6 +70,8 @@ class ConsolidationDecision:
 
 @dataclass(frozen=True)
 class ConsolidationVerdict:
+    """What the decision about consolidation says of runs: which one starts, and what became of the newest one."""
+
     launch: Launch | None = None
     """Starts when no other run commits; None: no run is due."""
     latest: Verdict | None = None
@@ -84,6 +87,7 @@ class ConsolidationVerdict:
 
 
 def ledger_of(world: Observation) -> Ledger:
+    """The ledger of the observed table; the empty one if there is no table or it cannot be read."""
     return world.table.ledger if isinstance(world.table, TableView) else EMPTY
 
 

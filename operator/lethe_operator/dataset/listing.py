@@ -237,6 +237,7 @@ class ListingSchedule:
         heapq.heappush(self._stores.setdefault(store, _Store()).waiting, (not urgent, due, self._number, name))
 
     def drop(self, name: str) -> None:
+        """Cancel the planned listing of a Dataset's buffer, if there is one."""
         self._places.pop(name, None)
 
     def take(self, now: float) -> str | None:
@@ -437,6 +438,7 @@ class Listings:
         threading.Thread(target=self._run, name="listing schedule", daemon=True).start()
 
     def stop(self) -> None:
+        """Start no planned listing any more. A listing under way goes on."""
         with self._lock:
             self._is_stopped = True
             self._planned.notify_all()

@@ -64,9 +64,11 @@ _RESOURCES: Final = (DATASETS, RESTATEMENTS, VACUUM_POLICIES)
 class KindStore(RelistedStore, Protocol):
     """The objects of one kind."""
 
-    def drop(self, namespace: str, name: str, uid: str, version: str = "") -> bool: ...
+    def drop(self, namespace: str, name: str, uid: str, version: str = "") -> bool:
+        """Record a deletion, and return whether the object was known. Without `version`, it is the newest change."""
 
-    def uid(self, namespace: str, name: str) -> str: ...
+    def uid(self, namespace: str, name: str) -> str:
+        """The UID of the known object of this name; empty: none is known."""
 
 
 class _NoFinds:
@@ -310,6 +312,7 @@ class WatchedObjects:
     # --- what observers read ------------------------------------------------------------------------------------------
 
     def dataset(self, namespace: str, name: str) -> Dataset | Invalid | None:
+        """The Dataset as last seen; Invalid: its spec does not match the schema; None: it is unknown."""
         return self._datasets.get(namespace, name)
 
     def datasets(self, namespace: str) -> tuple[Dataset, ...]:
@@ -344,12 +347,15 @@ class WatchedObjects:
         }
 
     def policy(self, namespace: str, name: str) -> VacuumPolicy | Invalid | None:
+        """The VacuumPolicy as last seen; Invalid: its spec does not match the schema; None: it is unknown."""
         return self._policies.get(namespace, name)
 
     def policies(self, namespace: str) -> tuple[VacuumPolicy | Invalid, ...]:
+        """The VacuumPolicies of a namespace, also those with an invalid spec, by name."""
         return self._policies.all(namespace)
 
     def policy_names(self, namespace: str) -> tuple[str, ...]:
+        """The names of all VacuumPolicies of a namespace, also of those with an invalid spec, unsorted."""
         return self._policies.names(namespace)
 
     def launchers_of(self, namespace: str, dataset_uid: str) -> tuple[RunObject, ...]:
@@ -361,12 +367,15 @@ class WatchedObjects:
         return self._pods.find(namespace, dataset_uid)
 
     def vacuum_jobs(self, namespace: str) -> tuple[RunObject, ...]:
+        """The Jobs and SparkApplications of vacuums of all Datasets of a namespace; each kind by name."""
         return self._launchers(namespace, _of_family(RunFamily.VACUUM.value))
 
     def job(self, namespace: str, name: str) -> Document | None:
+        """The Job as last seen; None: the operator knows none of this name."""
         return self._jobs.get(namespace, name)
 
     def pods_of_job(self, namespace: str, job: str) -> tuple[Document, ...]:
+        """The pods with the label that Kubernetes gives to the pods of this Job, by name."""
         return self._pods.find(namespace, f"{POD_LABELS[Launcher.JOB]}={job}")
 
     def _launchers(self, namespace: str, key: str) -> tuple[RunObject, ...]:
@@ -374,9 +383,11 @@ class WatchedObjects:
         return (*map(of_job, jobs), *map(of_spark_application, applications))
 
     def config_map(self, namespace: str, name: str) -> Document | None:
+        """The ConfigMap as last seen; None: the operator knows none of this name."""
         return self._config_maps.get(namespace, name)
 
     def lease(self, namespace: str, name: str) -> Document | None:
+        """The Lease as last seen; None: the operator knows none of this name."""
         return self._leases.get(namespace, name)
 
 

@@ -97,6 +97,8 @@ def cluster_id(kube: Kube, authority: Path = AUTHORITY) -> str:
 
 @dataclass(frozen=True)
 class Observed:
+    """A Dataset and the world around it; without a usable Dataset, the Restatements that name it."""
+
     # None: the Dataset does not exist, or it is among the invalid resources.
     dataset: Dataset | None
     world: Observation = field(default_factory=Observation)

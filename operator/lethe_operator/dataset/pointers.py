@@ -87,6 +87,7 @@ class PointerSource(Protocol):
 
 
 def source_of(catalog: Catalog) -> PointerSource:
+    """The cheapest way to ask a catalog: one query of its database, requests with ETags, or a load of each table."""
     if isinstance(catalog, SqlCatalog):
         return SqlPointers(catalog)
     if isinstance(catalog, RestCatalog):
@@ -95,12 +96,19 @@ def source_of(catalog: Catalog) -> PointerSource:
 
 
 class SqlPointers:
+    """Asks the database of a SQL catalog: a single query covers up to `TABLES_PER_QUERY` tables."""
+
     def __init__(self, catalog: SqlCatalog) -> None:
         self.tables_per_query = TABLES_PER_QUERY
         self._catalog = catalog
         self._keys: dict[str, tuple[str, str]] = {}  # namespace and name of a table in the database
 
     def ask(self, tables: Sequence[str]) -> Locations:
+        """Run one query about all of these tables. A view counts as no table.
+
+        Raises:
+            Exception: What the database raises.
+        """
         names = {self._key(t): t for t in tables}
         namespace, table = IcebergTables.table_namespace, IcebergTables.table_name
         query = select(namespace, table, IcebergTables.metadata_location).where(
@@ -123,6 +131,8 @@ class SqlPointers:
 
 
 class RestPointers:
+    """Asks a REST catalog for one table at a time, and with its ETag, if the catalog sends ETags."""
+
     def __init__(self, catalog: RestCatalog) -> None:
         self.tables_per_query = 1
         self._catalog = catalog
@@ -130,6 +140,11 @@ class RestPointers:
         self._has_etags = True  # False: an answer had none
 
     def ask(self, tables: Sequence[str]) -> Locations:
+        """Ask for the only table. While its ETag is unchanged, the answer has no content.
+
+        Raises:
+            Exception: What the catalog raises.
+        """
         (table,) = tables
         known = self._known.get(table)
         # Credentials for the files are not needed, so the header that asks for them is removed. A compressed answer has another
@@ -162,11 +177,18 @@ class RestPointers:
 
 
 class LoadedPointers:
+    """Loads one table at a time, from a catalog that has no cheaper way."""
+
     def __init__(self, catalog: Catalog) -> None:
         self.tables_per_query = 1
         self._catalog = catalog
 
     def ask(self, tables: Sequence[str]) -> Locations:
+        """Load the only table with all its metadata.
+
+        Raises:
+            Exception: What the catalog raises.
+        """
         (table,) = tables
         return _loaded(self._catalog, table)
 
@@ -190,6 +212,8 @@ TROUBLE_QUERIES: Final = 2
 
 @dataclass(frozen=True)
 class Pointer:
+    """What a catalog has answered about a table."""
+
     location: str | None
     """Of the current metadata file; None: there is no table."""
     asked: float
@@ -276,6 +300,7 @@ class Pointers:
                 self._poll(name)
 
     def stop(self) -> None:
+        """Let the threads end after the query that they are in. It does not wait for that."""
         self._stopped.set()
 
     def register(self, dataset: Dataset) -> None:

@@ -196,6 +196,7 @@ class TableReader:
         self.listings.start()
 
     def stop(self) -> None:
+        """Begin no periodic check of tables and buffers any more. It does not wait for those under way."""
         self.pointers.stop()
         self.listings.stop()
 

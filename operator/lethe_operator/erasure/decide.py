@@ -42,6 +42,8 @@ from lethe_operator.settings import Settings
 
 @dataclass(frozen=True)
 class ErasuresVerdict:
+    """What the decision about the check of erasures says of runs: which one starts, and what became of the last one."""
+
     launch: Launch | None = None
     """None: no run starts now."""
     look_again: datetime | None = None
@@ -140,6 +142,7 @@ def _lets_go(blocker: ErasureBlocker, view: TableView, now: datetime, due: bool)
 
 
 def is_overdue(erasure: Erasure, now: datetime) -> bool:
+    """Whether the evictBy of an erasure has come before its verification. One without an evictBy is never overdue."""
     return erasure.is_open and erasure.is_due(now)
 
 
@@ -182,6 +185,7 @@ class ErasureState:
 
     @property
     def digest(self) -> str:
+        """A text that is equal for states that look the same in a status; messages do not count."""
         return _digest(self.condition.status, str(self.condition.reason), self.document)
 
 

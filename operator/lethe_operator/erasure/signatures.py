@@ -42,6 +42,8 @@ class NotSigned(Exception):
 
 @dataclass(frozen=True)
 class Signed:
+    """What is carried out after records were signed, with what went wrong."""
+
     actions: Actions
     """In which no erasure is shown as verified whose record has no signature."""
     events: tuple[Event, ...] = ()

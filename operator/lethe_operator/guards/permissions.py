@@ -61,6 +61,7 @@ def of_table(dataset: Dataset, view: TableView, boundary: Boundary) -> str | Non
 
 
 def of_restatement(restatement: Restatement, boundary: Boundary) -> str | None:
+    """A message about the first part of a spec that is outside: operation, replacement or list; None: nothing is."""
     limits, spec = _of_runs(boundary), restatement.spec
     outside = outside_operation(limits, "spec.operation", AllowedOperation.of(spec.operation))
     if outside is None and spec.replacement is not None:

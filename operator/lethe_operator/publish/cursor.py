@@ -134,6 +134,7 @@ def started(
 
 
 def next_epoch(epoch: int, now_ms: int) -> int:
+    """The current time, or one more than the former epoch if a clock went back: epochs only grow."""
     return max(epoch + 1, now_ms)
 
 

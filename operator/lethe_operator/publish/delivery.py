@@ -129,10 +129,16 @@ class HttpSink:
         self._pool: tuple[object, urllib3.PoolManager] | None = None  # with what its files were like
 
     def send(self, events: Sequence[CloudEvent]) -> None:
+        """Send a request for each event in turn, until one fails.
+
+        Raises:
+            SinkError: The receiver did not answer, or not with a status from 200 to 299.
+        """
         for number, event in enumerate(events):
             self._post(event, number)
 
     def close(self) -> None:
+        """Close the idle connections. A later `send` opens new ones."""
         with self._lock:
             if self._pool is not None:
                 self._pool[1].clear()
@@ -290,6 +296,11 @@ class KafkaSink:
         self._one_by_one = False  # a batch of events is larger than the topic allows
 
     def send(self, events: Sequence[CloudEvent]) -> None:
+        """Produce the events, and wait until the brokers have confirmed all of them.
+
+        Raises:
+            SinkError: An event was refused, or not confirmed within the time limit.
+        """
         with self._lock:
             delivered, error = self._deliver(events)
             if error is not None and _cause(error) in _REJECTED_AS_TOO_LARGE and not self._one_by_one:
@@ -300,6 +311,7 @@ class KafkaSink:
                 raise self._failure(error or self._trouble, delivered)
 
     def close(self) -> None:
+        """Discard the producer with what it has not sent. A later `send` creates another one."""
         with self._lock:
             self._drop()
 

@@ -58,6 +58,8 @@ class GapReason(StrEnum):
 
 
 class TableOf(Recorded):
+    """The Iceberg table that an event is about."""
+
     catalog: str = Field(description="The name of the catalog in the Dataset.")
     name: str = Field(description="namespace.table")
     uuid: str = Field(description="The UUID of the Iceberg table. Another UUID is another table.")
@@ -221,6 +223,7 @@ _TYPES: Final[Mapping[type[EventData], EventType]] = MappingProxyType({model: ty
 
 
 def type_of(data: EventData) -> EventType:
+    """The type of an event with this content: each model has exactly one."""
     return _TYPES[type(data)]
 
 
@@ -324,10 +327,12 @@ class Origin:
 
     @property
     def source(self) -> str:
+        """The path of the Dataset in the Kubernetes API, after the prefix."""
         return f"{self.prefix}/apis/{API_VERSION}/namespaces/{self.namespace}/datasets/{self.name}"
 
     @property
     def partition_key(self) -> str:
+        """The Dataset as `namespace/name`: as the key of Kafka records, it keeps its events in one partition."""
         return f"{self.namespace}/{self.name}"
 
 

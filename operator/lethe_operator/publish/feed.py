@@ -282,15 +282,26 @@ FIRST_VERSION: Final = 1  # of a ledger
 class Ledgers(Protocol):
     """The versions of a ledger, as `LedgerVersions` reads them."""
 
-    def require(self, position: PublishedPosition) -> None: ...
+    def require(self, position: PublishedPosition) -> None:
+        """Read the ledger of a position, so that its loss is found before anything is sent.
 
-    def version_of(self, root: str) -> int: ...
+        Raises:
+            LedgerError: The root cannot be read.
+        """
+
+    def version_of(self, root: str) -> int:
+        """The version of the ledger whose root has this URI.
+
+        Raises:
+            LedgerError: A ledger file is unusable.
+        """
 
 
 class Events(Protocol):
     """Makes the events of a step: always the same ones, in the same order."""
 
-    def events(self, cursor: Cursor, origin: Origin) -> Iterator[CloudEvent]: ...
+    def events(self, cursor: Cursor, origin: Origin) -> Iterator[CloudEvent]:
+        """All events of the step of a cursor, also those that were sent before. They are made one by one."""
 
 
 @dataclass(frozen=True)
@@ -543,6 +554,7 @@ class PublishedDataset:
 
     @property
     def full_name(self) -> str:
+        """The Dataset as `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
 

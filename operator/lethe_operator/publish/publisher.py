@@ -78,9 +78,11 @@ class Pacing:
             heapq.heappush(self._heap, (time, name))
 
     def is_planned(self, name: str) -> bool:
+        """Whether the Dataset has a due time. `take` removes it."""
         return name in self._due
 
     def remove(self, name: str) -> None:
+        """Forget the due time of a Dataset and its failures."""
         self._due.pop(name, None)
         self._failures.pop(name, None)
 
@@ -102,6 +104,7 @@ class Pacing:
         return max(self._heap[0][0], self._closed_until) if self._heap else None
 
     def succeeded(self, name: str) -> None:
+        """Forget the failures of a Dataset and of the sink: the next pause is the shortest again."""
         self._failures.pop(name, None)
         self._sink_failures = 0
 
@@ -129,9 +132,19 @@ CLOCKS_DIFFER_BY: Final = timedelta(minutes=10)
 class KubeObjects(Protocol):
     """The part of `Kube` that this needs."""
 
-    def get(self, kind: ResourceKind, namespace: str, name: str) -> Document: ...
+    def get(self, kind: ResourceKind, namespace: str, name: str) -> Document:
+        """The object as the API server has it now.
 
-    def create(self, kind: ResourceKind, namespace: str, document: Document) -> Document: ...
+        Raises:
+            NotFound: The object does not exist.
+        """
+
+    def create(self, kind: ResourceKind, namespace: str, document: Document) -> Document:
+        """Create an object, and return it as the API server has stored it.
+
+        Raises:
+            AlreadyExists: An object of this name exists.
+        """
 
 
 class EnabledTimes:
@@ -198,9 +211,11 @@ LedgerOf = tuple[str, str | None]
 class Opener(Protocol):
     """Opens tables, as `TableOpener` does."""
 
-    def __call__(self, target: PublishedDataset) -> OpenTable | None: ...
+    def __call__(self, target: PublishedDataset) -> OpenTable | None:
+        """Load a table and its ledger; None: it does not exist, or another Dataset has claimed it."""
 
-    def cursors(self, target: PublishedDataset) -> CursorFiles: ...
+    def cursors(self, target: PublishedDataset) -> CursorFiles:
+        """The files of the cursor beside the table, at its last known location."""
 
 
 @dataclass
@@ -276,6 +291,7 @@ class Publisher:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
+        """Start the threads that publish. Before, `table_seen` only notes what is to be published."""
         for number in range(self._settings.workers):
             thread = threading.Thread(target=self._run, name=f"publish {number}", daemon=True)
             thread.start()
@@ -568,6 +584,7 @@ class PublishingMetrics(Collector):
         self._sent.remove_by_labels({"namespace": namespace, "dataset": dataset, "output": output})
 
     def collect(self) -> Iterator[Metric]:
+        """Yield how much each publisher has not delivered, for each Dataset."""
         seconds = GaugeMetricFamily(
             "lethe_status_events_lag_seconds",
             "How long ago the oldest commit was made whose events are not delivered; 0 if there is none.",
@@ -598,15 +615,18 @@ class Publishers:
     """Called with each Dataset whose condition changes."""
 
     def start(self) -> None:
+        """Start the threads of each publisher, which from now on reports changed conditions to `on_change`."""
         for publisher in self.members:
             publisher.on_change = self.on_change
             publisher.start()
 
     def stop(self) -> None:
+        """Stop one publisher after the other. Each may wait for five seconds for what it is sending."""
         for publisher in self.members:
             publisher.stop()
 
     def table_seen(self, dataset: Dataset, table: TableView | NoTable | Unavailable) -> None:
+        """Let each publisher publish what the Dataset's table has committed."""
         for publisher in self.members:
             publisher.table_seen(dataset, table)
 
@@ -616,10 +636,12 @@ class Publishers:
         return next((view for view in views if view.reason), NO_TROUBLE)
 
     def forget_all(self, namespaces: Collection[str]) -> None:
+        """Let each publisher forget the Datasets of these namespaces, when this process acts in them no longer."""
         for publisher in self.members:
             publisher.forget_all(namespaces)
 
     def forget(self, name: str) -> None:
+        """Let each publisher forget a Dataset, as `namespace/name`."""
         for publisher in self.members:
             publisher.forget(name)
 

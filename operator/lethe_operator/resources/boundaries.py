@@ -32,6 +32,8 @@ class PodLimits(_Strict):
 
 
 class ExecutorLimits(PodLimits):
+    """The largest size of an executor, and the largest number of them."""
+
     max: int | None = Field(default=None, ge=0)  # executors of one run; None: no limit
 
 
@@ -61,6 +63,8 @@ class AccountMarks(_Strict):
 
 
 class ServiceAccountMarks(_Strict):
+    """What the ServiceAccounts of a namespace carry, by the pods that use them."""
+
     driver: AccountMarks = AccountMarks()
     executor: AccountMarks = AccountMarks()
     committer: AccountMarks = AccountMarks()  # set by the chart, as is the next; the operator does not use them
@@ -93,6 +97,8 @@ class Boundary(_Strict):
 
 
 class Boundaries(_Strict):
+    """The content of the file that the chart writes: the namespaces with their own boundary, and a default."""
+
     default: Boundary = Boundary()
     namespaces: Mapping[str, Boundary] = Field(default_factory=dict)
 

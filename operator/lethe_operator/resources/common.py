@@ -112,10 +112,12 @@ class Meta(ApiModel):
 
     @property
     def deleting(self) -> bool:
+        """Whether a deletion was requested. The object still exists while it has finalizers."""
         return self.deletion_timestamp is not None
 
     @property
     def full_name(self) -> str:
+        """The object as `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
     def is_set(self, annotation: str) -> bool:
@@ -135,6 +137,7 @@ def is_newer(version: str, than: str) -> bool:
 
 
 def parse_meta(body: Mapping[str, Any]) -> Meta:
+    """Read `metadata` of an object of any kind. What it lacks gets its default."""
     return Meta.model_validate(body.get("metadata") or {})
 
 

@@ -12,6 +12,8 @@ from lethe_operator.resources.common import Meta, parse_meta, parse_spec
 
 @dataclass(frozen=True)
 class Dataset:
+    """A Dataset whose spec matches the schema; `status` is as the API server has it."""
+
     meta: Meta
     spec: DatasetSpec
     status: Mapping[str, Any] = field(default_factory=dict)
@@ -23,6 +25,7 @@ class Dataset:
 
     @property
     def paused(self) -> bool:
+        """Whether the annotation lethe.dev/paused is set: then no run starts, and active ones continue."""
         return self.meta.is_set(PAUSED)
 
 

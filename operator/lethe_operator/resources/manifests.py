@@ -29,25 +29,30 @@ class Note:
 
 
 def revert(dataset: str, batch_ids: Sequence[str], note: Note) -> dict[str, Any]:
+    """A Restatement that deletes the rows of batches. Their bytes stay until a vacuum."""
     return _restatement(dataset, Operation.REVERT, {"batchIds": list(batch_ids)}, note)
 
 
 def erase_batches(dataset: str, batch_ids: Sequence[str], note: Note) -> dict[str, Any]:
+    """A Restatement that deletes the rows of batches, which then must leave the storage."""
     return _restatement(dataset, Operation.ERASE, {"batchIds": list(batch_ids)}, note)
 
 
 def erase_records(dataset: str, column: str, secret: str, key: str, note: Note) -> dict[str, Any]:
+    """A Restatement that erases the rows whose column has one of the values in a key of a Secret."""
     rows = {"column": column, "valuesFrom": {"secretKeyRef": {"name": secret, "key": key}}}
     return _restatement(dataset, Operation.ERASE, {"rows": rows}, note)
 
 
 def undo(dataset: str, restatement: str, note: Note) -> dict[str, Any]:
+    """A Restatement that takes back another one, which it names."""
     return _restatement(dataset, Operation.UNDO, {"undoes": {"name": restatement}}, note)
 
 
 def replay(
     dataset: str, batch_ids: Sequence[str], new_batch: str, uri: str, key_columns: Sequence[str], note: Note
 ) -> dict[str, Any]:
+    """A Restatement that replaces batches, or the rows with equal values in key columns, with a new batch."""
     replacement: dict[str, Any] = {"batchId": new_batch, "uri": uri}
     if key_columns:
         replacement["keyColumns"] = list(key_columns)

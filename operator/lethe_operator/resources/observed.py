@@ -44,6 +44,8 @@ class Engine(StrEnum):
 
 
 class Dispatch(ApiModel):
+    """The record of an attempt that a process of the namespace got instead of a Job of its own."""
+
     name: str
     """The name that a Job of this attempt would have."""
     run_id: str
@@ -199,6 +201,8 @@ class EventsView:
 
 
 class AttemptState(StrEnum):
+    """How an attempt stands, as far as the operator has observed it."""
+
     ACTIVE = "Active"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
@@ -232,6 +236,7 @@ class Failures:
 
     @property
     def total(self) -> int:
+        """The number of failed attempts, whatever the cause."""
         return self.run + self.infrastructure
 
 
@@ -317,6 +322,7 @@ class ObservedRun:
 
     @property
     def last(self) -> Attempt | None:
+        """The newest attempt; None: no attempt is known."""
         return self.attempts[-1] if self.attempts else None
 
     @property
@@ -342,6 +348,7 @@ class ObservedRun:
 
     @property
     def active(self) -> bool:
+        """Whether at least one attempt is active, also if a newer one has ended."""
         return any(a.state is AttemptState.ACTIVE for a in self.attempts)
 
 
@@ -413,4 +420,5 @@ class Observation:
 
     @cached_property
     def restatements_by_name(self) -> Mapping[str, Restatement]:
+        """The observed Restatements, most finished ones left out, by name."""
         return {r.meta.name: r for r in self.restatements}

@@ -48,6 +48,8 @@ class NoList:
 
 @dataclass(frozen=True)
 class Restatement:
+    """A Restatement whose spec matches the schema, with what the operator has found out about it."""
+
     meta: Meta
     spec: RestatementSpec
     # Identifies the request in the table's ledger, also after the object is deleted.
@@ -98,6 +100,7 @@ class Restatement:
 
     @property
     def created(self) -> datetime:
+        """When the object was created; without a creation time, the latest time there is, which sorts last."""
         return self.meta.creation_timestamp or datetime.max.replace(tzinfo=UTC)
 
     @property

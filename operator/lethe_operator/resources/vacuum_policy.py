@@ -31,6 +31,8 @@ class InvalidVacuumNow(ValueError):
 
 @dataclass(frozen=True)
 class VacuumNow:
+    """A value of the annotation that is valid, with the batches that it names."""
+
     value: str
     batch_ids: tuple[str, ...] = ()
     """Purge only the rows of these batches; empty: of all tombstones."""
@@ -64,12 +66,15 @@ def _decoded(text: str) -> str:
 
 @dataclass(frozen=True)
 class VacuumPolicy:
+    """A VacuumPolicy whose spec matches the schema; `status` is as the API server has it."""
+
     meta: Meta
     spec: VacuumPolicySpec
     status: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def created(self) -> datetime:
+        """When the object was created; without a creation time, the latest time there is, which sorts last."""
         return self.meta.creation_timestamp or datetime.max.replace(tzinfo=UTC)
 
 
@@ -102,10 +107,12 @@ def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
 
 
 def specificity(selector: Selector) -> int:
+    """The number of requirements of a selector: the more, the more specific; 0: it selects everything."""
     return len(selector.match_labels) + len(selector.match_expressions)
 
 
 def match(policies: Iterable[VacuumPolicy], labels: Mapping[str, str]) -> Match:
+    """Choose the most specific policy; of several, the oldest. A policy that is being deleted does not count."""
     candidates = [p for p in policies if not p.meta.deleting and selects(p.spec.dataset_selector, labels)]
     if not candidates:
         return Match()

@@ -131,6 +131,7 @@ class Assessment:
 
     @property
     def finished(self) -> bool:
+        """Whether the condition Succeeded is True or False, not Unknown."""
         return self.succeeded != UNKNOWN
 
     @property
@@ -277,6 +278,7 @@ class RunHistories:
         return runs
 
     def of(self, restatement: Restatement) -> RunHistory:
+        """The outcome of the known runs of a Restatement; without any, that of one that was never tried."""
         runs = self.runs_of(restatement)
         if not runs:
             return NEVER_TRIED

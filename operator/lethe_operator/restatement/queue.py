@@ -57,6 +57,8 @@ Standings = Sequence[tuple[Restatement, Assessment]]
 
 @dataclass(frozen=True)
 class RestatementQueue:
+    """The group that runs next, and the places of all Restatements that wait."""
+
     group: tuple[tuple[Restatement, Ready], ...] = ()
     """The members of the next run."""
     is_full: bool = False

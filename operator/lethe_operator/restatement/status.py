@@ -69,6 +69,8 @@ EVENTS_AT_ONCE: Final = 100  # the rest is visible in the statuses only
 
 @dataclass(frozen=True)
 class StatusChanges:
+    """What one reconcile writes about Restatements: only statuses that differ, up to a limit."""
+
     # Statuses to write, by name.
     statuses: Mapping[str, dict[str, Any]]
     events: tuple[Event, ...]

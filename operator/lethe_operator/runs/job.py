@@ -354,6 +354,7 @@ def dispatch(run: RunSpec, generation: int, for_uid: str, engine: Engine, now: d
 def entry(
     dataset: DatasetRef, run_id: str, family: RunFamily, attempt: int, created: datetime, cancelled: bool = False
 ) -> MailboxEntry:
+    """The mailbox entry that asks a process to carry out an attempt or, if it is cancelled, to end it."""
     return MailboxEntry(
         dataset_uid=dataset.uid,
         run_id=run_id,

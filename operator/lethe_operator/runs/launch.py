@@ -315,6 +315,8 @@ class RunVersions:
 
 @dataclass(frozen=True)
 class Launched:
+    """The attempt that a launch has started, or that an earlier launch had."""
+
     job: str
     """Its name."""
     created: bool

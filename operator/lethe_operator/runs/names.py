@@ -47,6 +47,7 @@ def reports(dataset: str) -> str:
 
 
 def executor_prefix(run: RunSpec) -> str:
+    """The start of the names of an attempt's executor pods, short enough for what Spark adds."""
     return kube_name(run.dataset.name, run.run_id[:8], str(run.attempt), limit=EXECUTOR_PREFIX_AT_MOST)
 
 
@@ -61,10 +62,12 @@ def key_prefix(run_id: str) -> str:
 
 
 def dataset_labels(dataset: str, uid: str) -> dict[str, str]:
+    """The labels of objects that belong to a Dataset. The name may be shortened, so the UID decides."""
     return {**MANAGED_LABELS, LABEL_DATASET: kube_name(dataset), LABEL_DATASET_UID: uid}
 
 
 def run_labels(run: RunSpec) -> dict[str, str]:
+    """The labels of the objects of an attempt: those of its Dataset, its kind, its run and its number."""
     return {
         **RUN_LABELS,
         **dataset_labels(run.dataset.name, run.dataset.uid),

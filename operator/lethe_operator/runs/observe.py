@@ -118,6 +118,7 @@ class RunObject:
 
     @property
     def name(self) -> str:
+        """The name of the object in its namespace."""
         return str(self.metadata["name"])
 
 

@@ -53,6 +53,8 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True)
 class Pod:
+    """The size of one pod, and how its memory is divided."""
+
     cpu: float
     """The request."""
     cores: int
@@ -77,6 +79,8 @@ class Pod:
 
 @dataclass(frozen=True)
 class Size:
+    """The size of a run: of its driver, and of the executors that the driver may start."""
+
     driver: Pod
     executor: Pod
     executors: int

@@ -317,6 +317,7 @@ def committer_failed(run: ObservedRun | None) -> bool:
 
 
 def is_asked(world: Observation) -> bool:
+    """Whether the committer has an active attempt of a run of the Dataset."""
     return any(True for _ in _in_committer(world))
 
 

@@ -42,6 +42,7 @@ class Due:
 
     @property
     def overrides_window(self) -> bool:
+        """Whether the vacuum starts outside the window, because of an evictBy or of the annotation."""
         return self.urgent or self.requested
 
 
@@ -70,6 +71,7 @@ class VacuumContext:
 
     @property
     def rules(self) -> VacuumPolicySpec:
+        """The spec of the policy; the default rules if no policy selects the Dataset."""
         return self.policy.spec if self.policy is not None else DEFAULT_RULES
 
     @property
@@ -79,6 +81,7 @@ class VacuumContext:
 
     @property
     def is_manual(self) -> bool:
+        """Whether each vacuum needs an approved plan."""
         return self.rules.is_manual
 
     @property
@@ -93,6 +96,7 @@ class VacuumContext:
 
     @cached_property
     def deadline(self) -> Deadline | None:
+        """When a vacuum must start for the first evictBy of the table; None: nothing has an evictBy."""
         due = first_evict_by(self.view.ledger)
         return None if due is None else deadline(due, self._bytes, self.history.measured, self.rules)
 
@@ -129,6 +133,7 @@ class VacuumContext:
         return most if spec.max_bytes is None else min(most, spec.max_bytes)
 
     def state(self, batch_ids: tuple[str, ...]) -> str:
+        """A digest of what a vacuum would work on; empty batch ids: on all tombstones."""
         return state_of(self.view.ledger, batch_ids, self.rules.limits.max_bytes_per_run)
 
     # --- run ids -----------------------------------------------------------------------------------------------------

@@ -42,11 +42,15 @@ PLANNED_AGAIN_AFTER: Final = timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class Approved:
+    """A vacuum may carry out the plan with this digest."""
+
     digest: str
 
 
 @dataclass(frozen=True)
 class AwaitApproval:
+    """A plan waits for its approval."""
+
     plan: Plan
     replan_time: datetime | None = None
     """When a new plan replaces this outdated one; None: it is current."""
@@ -108,6 +112,7 @@ class WaitingVacuum:
 
     @property
     def rank(self) -> tuple[bool, datetime, str]:
+        """The sort key of those that wait: urgent ones first, then the longest waiting, then by name."""
         return not self.urgent, self.since, self.dataset
 
 

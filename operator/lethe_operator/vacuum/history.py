@@ -61,6 +61,8 @@ class LastRun:
 
 @dataclass(frozen=True)
 class VacuumHistory:
+    """What decisions need of earlier vacuums of a table."""
+
     measured: Measured = UNMEASURED
     last: LastRun | None = None
     """None: none has succeeded."""
@@ -70,6 +72,7 @@ class VacuumHistory:
     """Since when a due vacuum waits only for a place; None: it does not."""
 
     def as_status(self) -> dict[str, Any]:
+        """The part of `status.vacuum` that is read again later; it lacks what is unknown."""
         document: dict[str, Any] = {}
         if self.measured.run:
             document["measured"] = self.measured.as_status()

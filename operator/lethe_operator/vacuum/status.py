@@ -61,6 +61,7 @@ def own(policy: VacuumPolicy, status: Mapping[str, Any], now: datetime) -> dict[
 
 
 def policy_conditions(policy: VacuumPolicy, now: datetime) -> tuple[Condition, ...]:
+    """The conditions of a policy: stalled if its window never opens or is invalid, otherwise healthy."""
     name, spec = policy.meta.name, policy.spec
     if spec.window is not None and isinstance(window := hours(spec.window, now), Unusable):
         return conditions.stalled(window.reason, f"VacuumPolicy {name}: {window.message}")

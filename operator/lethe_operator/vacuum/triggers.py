@@ -55,6 +55,7 @@ class Measured:
 
     @property
     def bytes_per_second(self) -> float:
+        """The speed of rewriting; `BYTES_PER_SECOND` if none was measured."""
         return self.bytes / self.seconds if self.bytes and self.seconds else float(BYTES_PER_SECOND)
 
     def after(self, job: str, result: VacuumResult) -> "Measured":
@@ -70,6 +71,7 @@ class Measured:
         return Measured(read, seconds, expiry, job)
 
     def as_status(self) -> dict[str, Any]:
+        """The measurements for a status, in whole bytes and seconds, without those that were not made."""
         document: dict[str, Any] = {"run": self.run}
         if self.seconds:
             document |= {"bytes": round(self.bytes), "seconds": ceil(self.seconds)}
@@ -79,6 +81,7 @@ class Measured:
 
     @classmethod
     def of_status(cls, document: Mapping[str, Any]) -> "Measured":
+        """Read what `as_status` wrote. A missing number counts as not measured."""
         expiry = document.get("expirySeconds")
         return cls(
             float(document.get("bytes") or 0),
@@ -132,6 +135,8 @@ def deadline(evict_by: datetime, bytes: int, measured: Measured, policy: VacuumP
 
 @dataclass(frozen=True)
 class Fired:
+    """A vacuum is due now, for this reason."""
+
     reason: Reason
     message: str
     """Without a final period."""
@@ -141,6 +146,8 @@ class Fired:
 
 @dataclass(frozen=True)
 class NotYet:
+    """No vacuum is due now."""
+
     message: str
     look_again: datetime | None = None
     """When a trigger fires if the table does not change; None: none would."""
@@ -203,6 +210,8 @@ class Unusable:
 
 @dataclass(frozen=True)
 class Hours:
+    """When a window opens and closes, as seen from one moment, in UTC."""
+
     closes: datetime | None
     """When the open window closes; None: it is closed."""
     opens: datetime
