@@ -120,6 +120,7 @@ def expect_failure(ask: Callable[[], object]) -> None:
 
 
 def main() -> None:
+    """Make the archive beside the jars, unless it is there for these jars, this Java and this program."""
     folders = jar_folders(os.environ)
     archive = Path(folders[0], ARCHIVE)
     if fits(archive, class_path(folders)):
