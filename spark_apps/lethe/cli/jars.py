@@ -7,7 +7,8 @@ import click
 from rich.console import Console
 
 from lethe.jars import provide
-from lethe.jars.provide import JarScope, fetch, folder_of, listed
+from lethe.jars.download import JarScope, listed
+from lethe.jars.provide import fetch, folder_of
 
 
 @click.command()

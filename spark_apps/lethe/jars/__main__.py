@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from lethe.jars.provide import DownloadFailed, JarScope, download, listed, remove_other_versions, repository, wrong
+from lethe.jars.download import DownloadFailed, JarScope, download, listed, remove_other_versions, repository, wrong
 
 
 def main() -> None:

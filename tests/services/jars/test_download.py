@@ -11,10 +11,9 @@ import pytest
 from click.testing import CliRunner
 from lethe.base.errors import InputError, TransientError
 from lethe.cli.main import cli
-from lethe.jars import provide
-from lethe.jars import provide as download
-from lethe.jars import provide as listed
-from lethe.jars.provide import JarScope
+from lethe.jars import download, provide
+from lethe.jars import download as listed
+from lethe.jars.download import JarScope
 
 CLOSED = "http://127.0.0.1:9"  # a closed port
 

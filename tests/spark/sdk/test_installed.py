@@ -12,7 +12,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from lethe.jars.provide import JarScope, folder_of, listed
+from lethe.jars.download import JarScope, listed
+from lethe.jars.provide import folder_of
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples/sdk/batch.py"

@@ -12,7 +12,7 @@ import click
 import pytest
 import yaml
 from lethe.cli.main import COMMANDS, cli
-from lethe.jars.provide import JarScope, listed
+from lethe.jars.download import JarScope, listed
 from lethe.version import VERSION, version
 
 ROOT = Path(__file__).parents[3]
