@@ -39,7 +39,7 @@ def story(stories: Callable[[str], ClusterStory]) -> ClusterStory:
 # Succeeded, Ready, Stalled.
 ENDS = {
     "it succeeded": ("done", ("True", "True", "False")),
-    "it failed, or somebody has to act": ("failed", ("False", "False", "True")),
+    "it failed, or a person has to act": ("failed", ("False", "False", "True")),
     "it was cancelled": ("cancelled", ("False", "True", "False")),
     "it is suspended": ("suspended", ("Unknown", "False", "False")),
 }

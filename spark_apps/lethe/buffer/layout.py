@@ -91,7 +91,7 @@ def is_data(key: str, folder: str = "") -> bool:
 def path_problem(path: str) -> str | None:
     """Why no file of a batch can have a path below the folder of the batch; None: it can.
 
-    Whatever reads or writes it must find the file, and find it in the folder, even if it percent-decodes paths. Spark encodes
+    Checked before a file is sent. Whatever reads it must find it in the folder, even if it percent-decodes paths. Spark encodes
     values in the names of folders (`time=10%3A00`), so `%` is not unusual.
     """
     if not _SUSPICIOUS.search(path):
@@ -188,9 +188,6 @@ class Directories:
         if more is not None:
             text = f"the folder {name[:80]!r} has more than {OBJECTS_AT_MOST} objects; divide it into several batches"
             return NoBatch(name, text)
-        for path in (o.key.removeprefix(f"{uri}/") for o in objects):
-            if problem := path_problem(path):
-                return NoBatch(name, f"the folder {name[:80]!r} has the file {path[:80]!r}: {problem}. Rename the file")
         return BufferedBatch(
             id=batch_id,
             folder=uri,
