@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from lethe.jars import provide
+from lethe.jars import download
 from lethe.jars.download import JarScope, listed
 from lethe.jars.provide import fetch, folder_of
 
@@ -24,13 +24,13 @@ def jars(to: Path | None, repository: str | None, only_list: bool) -> None:
     build of an image. Jars that are there with the right checksum are not downloaded again.
     """
     folder = to or folder_of(os.environ)
-    base = (repository or provide.repository(os.environ)).rstrip("/")
+    base = (repository or download.repository(os.environ)).rstrip("/")
     wanted = listed(JarScope.LOCAL)
     if only_list:
         for jar in wanted:
             click.echo(f"{jar.sha256}  {base}/{jar.path}")
         return
-    fetch(provide.wrong(wanted, folder), folder, base)
-    for path in provide.remove_other_versions(wanted, folder):
+    fetch(download.wrong(wanted, folder), folder, base)
+    for path in download.remove_other_versions(wanted, folder):
         click.echo(f"removed {path.name}", err=True)
     Console(soft_wrap=True, highlight=False).print(f"{len(wanted)} jars are in {folder}")

@@ -334,7 +334,8 @@ def test_whoever_may_not_write_batches_can_do_nothing(lake: Lake, account: str, 
 
 
 @pytest.mark.parametrize(
-    "path", ["../a", "/a", "a/../b", "a//b", "_SUCCESS", ".a", "a/_b", "%2e%2e%2fa", "a%2f..%2f..%2fb", "", "a\n", "x" * 513]
+    "path",
+    ["../a", "/a", "a/../b", "a//b", "_SUCCESS", ".a", "a/_b", "%2e%2e%2fa", "a%2f..%2f..%2fb", "", "a\n", "x" * 513],
 )
 def test_paths_that_lead_elsewhere_are_refused(lake: Lake, path: str) -> None:
     with lake.client() as client:
