@@ -4,7 +4,6 @@ The elements of a buffer listing: objects, and the batches that `lethe.buffer.la
 """
 
 import hashlib
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,8 +22,6 @@ from lethe.uri import surely_contains
 # In the folder of a batch, so that listings, runs and the ledger have bounded memory: about 650 bytes for each object.
 OBJECTS_AT_MOST: Final = 100_000
 _FOLDER_MARKER: Final = "_$folder$"  # of Hadoop's S3 clients, also that of EMR
-# What may make a path unusable.
-_SUSPICIOUS: Final = re.compile(r"[\x00-\x1f\x7f%]|(?:^|/)\.{0,2}(?:/|$)")
 _ANY_FOLDER: Final = "s3://buffer/batch"
 
 
@@ -94,13 +91,11 @@ def path_problem(path: str) -> str | None:
     Checked before a file is sent. Whatever reads it must find it in the folder, even if it percent-decodes paths. Spark encodes
     values in the names of folders (`time=10%3A00`), so `%` is not unusual.
     """
-    if not _SUSPICIOUS.search(path):
-        return None
     if any(step in ("", ".", "..") for step in path.split("/")):
         return "a step of its path is empty, . or .."
     if any(c < " " or c == "\x7f" for c in path):
         return "its path has a line break or another control character"
-    if not surely_contains(_ANY_FOLDER, f"{_ANY_FOLDER}/{path}"):
+    if "%" in path and not surely_contains(_ANY_FOLDER, f"{_ANY_FOLDER}/{path}"):
         return "its path, percent-decoded, leads out of the folder of the batch"
     return None
 
@@ -175,7 +170,7 @@ class Directories:
         return folder if slash and rest and not _is_hidden(folder) else ""
 
     def batch(self, name: str, uri: str, listed: Iterable[ListedObject]) -> BufferedBatch | NoBatch:
-        """The batch of a folder. NoBatch: an unusable name or path, a file of a table, or too many objects."""
+        """The batch of a folder. NoBatch: an unusable name, a file of a table, or too many objects."""
         try:
             batch_id = self.id_of(name)
         except InputError as e:
