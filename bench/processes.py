@@ -118,7 +118,7 @@ def _stat(file: Path) -> tuple[str, float]:
     return head.partition("(")[2], (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-# What a run reports on stderr when nobody else listens: the time, and the phase that begins.
+# What a run reports on stderr when no ConfigMap takes its progress: the time, and the phase that begins.
 _PHASE: Final = re.compile(r"^(\d\d:\d\d:\d\d) ([A-Z]\w+)", re.MULTILINE)
 
 

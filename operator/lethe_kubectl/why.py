@@ -29,7 +29,7 @@ class UserStep(StrEnum):
     """The log of the last run says more."""
     UNPAUSE = "unpause"
     RESUME = "resume"
-    """Spec.suspend."""
+    """`spec.suspend`."""
     ACCEPT_HEAD = "accept-head"
     """The table was changed from outside."""
     APPROVE = "approve"

@@ -264,9 +264,9 @@ class Definition:
     plural: str
     short_names: tuple[str, ...]
     schema: Json
-    """OpenAPIV3Schema."""
+    """`openAPIV3Schema`."""
     columns: tuple[Json, ...]
-    """AdditionalPrinterColumns."""
+    """`additionalPrinterColumns`."""
 
     @property
     def api_version(self) -> str:

@@ -137,7 +137,7 @@ class FieldChange:
     """One field. A list changes as a whole."""
 
     path: str
-    """Spec.consolidation.minBatches."""
+    """`spec.consolidation.minBatches`."""
     old: Any
     """None: it is added."""
     new: Any

@@ -227,7 +227,7 @@ class Kube:
         return client
 
     def get(self, kind: ResourceKind, namespace: str, name: str) -> Document:
-        """Get it.
+        """Read one object.
 
         Raises:
             NotFound: The object does not exist.
@@ -246,7 +246,7 @@ class Kube:
         return [item for page in self.pages(kind, namespace, labels) for item in page]
 
     def pages(self, kind: ResourceKind, namespace: str, labels: str = "") -> Iterator[Sequence[Document]]:
-        """The same in pages, so that only one page is in memory.
+        """All objects of a kind in pages, so that only one page is in memory.
 
         Raises:
             RequestRefused: Rights, quota, admission or validation forbid the request.
@@ -333,7 +333,7 @@ class Kube:
     def create(
         self, kind: ResourceKind, namespace: str, document: Mapping[str, Any], dry_run: bool = False
     ) -> Document:
-        """Create it.
+        """Create an object, which must not exist.
 
         Args:
             dry_run: Only check whether the API server would create it.

@@ -103,7 +103,7 @@ def log_out(response: Response, scope: Scope, settings: GatewaySettings) -> None
 
 
 def may_log_in(scope: Scope, settings: GatewaySettings) -> bool:
-    """Whether nobody else can read the connection."""
+    """Whether others cannot read the connection."""
     return _is_tls(scope, settings.proxies) or _is_loopback(Request(scope).url.hostname or "")
 
 

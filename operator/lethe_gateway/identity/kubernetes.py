@@ -172,7 +172,7 @@ class OneToken:
         return None
 
     def may(self, caller: Caller, right: Right) -> bool:  # noqa: ARG002
-        """True: whoever has the token has all rights."""
+        """True: a caller with the token has all rights."""
         return True
 
     def _token(self) -> str:

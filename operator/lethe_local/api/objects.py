@@ -185,7 +185,7 @@ _FIXED: Final = ("name", "namespace", "uid", "creationTimestamp", "generation", 
 
 
 class LocalObjects:
-    """The objects of all kinds. One per store, shared by threads. All methods raise ApiError."""
+    """The objects of all kinds. One per store, shared by threads. All methods raise StatusError."""
 
     def __init__(self, store: LocalApiStore) -> None:
         self.store = store

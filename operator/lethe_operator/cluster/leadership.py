@@ -55,7 +55,7 @@ class LeaderTurn(StrEnum):
 
 
 def holder_of(lease: Mapping[str, Any]) -> str:
-    """The identity of the operator that holds a Lease, also if it has expired; empty: nobody holds it."""
+    """The identity of the operator that holds a Lease, also if it has expired; empty: none does."""
     return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 

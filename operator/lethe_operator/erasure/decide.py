@@ -181,7 +181,7 @@ class ErasureState:
     condition: Condition
     """Erased."""
     document: Mapping[str, Any] = field(default_factory=dict)
-    """Status.erasure."""
+    """`status.erasure`."""
 
     @property
     def digest(self) -> str:

@@ -57,7 +57,7 @@ class LineageCommit:
     """UTC."""
     snapshot_id: int
     table: str
-    """Namespace.table."""
+    """`namespace.table`."""
     catalog: str
     location: str
     """URI of the table."""

@@ -541,7 +541,7 @@ class PublishedDataset:
     name: str
     catalog: str
     table: str
-    """Namespace.table."""
+    """`namespace.table`."""
     batch_column: str
     claim: str
     """The value of the table property by which the Dataset claims its table."""

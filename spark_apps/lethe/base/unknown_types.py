@@ -37,7 +37,7 @@ def known_types_only(text: str) -> str:
     try:
         document = json.loads(text)
     except ValueError:
-        return text  # whoever parses it says what is wrong
+        return text  # the parser says what is wrong
     return json.dumps(document) if replace_unknown_types(document) else text
 
 

@@ -58,13 +58,13 @@ class AllowedOperation(StrEnum):
     ERASE = Operation.ERASE.value
     UNDO = Operation.UNDO.value
     REGISTER = ConsolidationMode.REGISTER.value
-    """Spec.consolidation.mode."""
+    """`spec.consolidation.mode`."""
     NATIVE_DELETES = "NativeDeletes"
-    """Spec.deletes: any value but Ledger."""
+    """`spec.deletes`: any value but Ledger."""
     CREATE_TABLE = "CreateTable"
-    """Spec.table.create."""
+    """`spec.table.create`."""
     ADOPT_TABLE = "AdoptTable"
-    """Spec.table.adopt."""
+    """`spec.table.adopt`."""
     VACUUM = "Vacuum"
     """Of VacuumPolicies."""
 

@@ -174,7 +174,7 @@ class ChildLink(Link):
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def send(self, document: dict[str, Any], contents: Any = ()) -> None:
-        """Send a message. The time limit of the unit stops meanwhile, and begins anew afterwards.
+        """Send a message. The time limit of the unit stops meanwhile, and begins again afterwards.
 
         Raises:
             Closed: The parent has closed the link, or has ended.
@@ -184,7 +184,7 @@ class ChildLink(Link):
         signal.setitimer(signal.ITIMER_REAL, self._seconds)
 
     def receive(self) -> Message:
-        """Wait for a message, however long it takes. The time limit of the unit begins anew afterwards.
+        """Wait for a message, however long it takes. The time limit of the unit begins again afterwards.
 
         Raises:
             Closed: The parent has closed the link, or has ended.

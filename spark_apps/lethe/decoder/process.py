@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 # A decoder that works for longer is mentioned in the log, each time after as many seconds.
 NOTICED_SECONDS: Final = 30.0
-# How often whoever waits for a decoder is asked whether it still does.
+# How often a caller that waits for a decoder is asked whether it still does.
 ASKED_SECONDS: Final = 0.05
 # Of processor time. A decoder that has used more, and for which somebody waits, lets other processes go first.
 QUICK_SECONDS: Final = 0.3

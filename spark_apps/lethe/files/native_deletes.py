@@ -210,7 +210,7 @@ class DeletedPositions:
 
     @property
     def all(self) -> FrozenBitMap64:
-        """Every position that native deletes hide, whoever wrote them."""
+        """Every position that native deletes hide, of Lethe and of other writers."""
         return FrozenBitMap64.union(self.ours, self.shared, *self.theirs)
 
 

@@ -252,7 +252,7 @@ class HiddenRows:
 
     @property
     def positions(self) -> FrozenBitMap64:
-        """All positions that deletes by position hide, whoever wrote these. Equality deletes may hide others."""
+        """All positions that deletes by position hide, of Lethe and of other writers. Equality deletes may hide others."""
         return self.by_position.all
 
     def replaced_by(self, taken_over: Collection[int]) -> tuple[Any, ...]:
