@@ -220,6 +220,26 @@ def test_deletes_by_position_without_effect_go_with_the_value_of_their_partition
     assert of_spark(story.spark.table(story.full_name)) == but(gone)
 
 
+@pytest.mark.long
+def test_a_puffin_file_that_names_an_erased_partition_goes_although_other_vectors_in_it_are_in_use(make: Make) -> None:
+    """Another engine writes the vectors of several partitions to one file. The purge applies all vectors from before the Erase."""
+    how = {"write.delete.mode": "merge-on-read", "write.delete.distribution-mode": "none"}
+    story = make(3, ("name",), **how)
+    gone, kept = row("B", 1), row("D", 1)
+    story.append_by_spark(("X", *gone[1:]))
+    story.append_by_spark(("X", *kept[1:]))
+    story.compact()
+    story.sql("DELETE FROM {t} WHERE batch_id = 'X'")
+    before = story.table().inspect.delete_files()["file_path"].to_pylist()
+    assert (len(before), len(set(before))) == (2, 1)
+
+    erased(story, gone)
+
+    found = objects_with(of_folder(table_folder(story)), name_of(gone[1]))
+    assert [f for f in found if not f.startswith("_tombstones/")] == []
+    assert of_spark(story.spark.table(story.full_name)) == story.rows_at() == but(gone)
+
+
 def test_a_delete_file_that_still_deletes_rows_keeps_the_erasure_open_and_the_rows_deleted(make: Make) -> None:
     story = make(2)
     gone, other = row("B", 1), row("D", 0)  # on different days, hence in different files
