@@ -89,7 +89,7 @@ class BufferDigest:
     invalid_folders: tuple[tuple[str, str], ...] = ()
     """Each with the reason."""
     unrelated: int = 0
-    """Invalid ones, without those that share an id with others."""
+    """Invalid ones, without those that producers meant as batches: with too many objects, or an id that others have too."""
     unrelated_names: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     """The unrelated ones that are part of an Iceberg table."""
@@ -194,7 +194,7 @@ def digest(
         entries = look_up([f.id for f in piece if isinstance(f, BufferedBatch)])
         for found in piece:
             if isinstance(found, NoBatch):
-                made.add_unrelated(found)
+                made.add_no_batch(found)
             else:
                 made.add(found, entries.get(found.id))
     return made.result()
@@ -271,9 +271,10 @@ class _Fold:
             elif sweep.delete:
                 self._more_expired = True
 
-    def add_unrelated(self, found: NoBatch) -> None:
+    def add_no_batch(self, found: NoBatch) -> None:
         self.invalid.add((found.folder, found.message))
-        self._unrelated.add(found.folder)
+        if not found.too_large:
+            self._unrelated.add(found.folder)
         if found.table:
             self._tables.add(found.folder)
 

@@ -62,6 +62,8 @@ class NoBatch:
     """Why it is not a batch."""
     table: bool = False
     """True: its file names are those of an Iceberg table."""
+    too_large: bool = False
+    """True: a producer meant it as a batch, but it has too many objects."""
 
 
 def fingerprint(objects: Iterable[BufferedObject]) -> str:
@@ -182,7 +184,7 @@ class Directories:
             return NoBatch(name, f"the folder {name[:80]!r} {_TABLE}", table=True)
         if more is not None:
             text = f"the folder {name[:80]!r} has more than {OBJECTS_AT_MOST} objects; divide it into several batches"
-            return NoBatch(name, text)
+            return NoBatch(name, text, too_large=True)
         return BufferedBatch(
             id=batch_id,
             folder=uri,

@@ -222,7 +222,7 @@ def test_deletes_by_position_without_effect_go_with_the_value_of_their_partition
 
 @pytest.mark.long
 def test_a_puffin_file_that_names_an_erased_partition_goes_although_other_vectors_in_it_are_in_use(make: Make) -> None:
-    """Another engine writes the vectors of several partitions to one file. The purge applies all vectors from before the Erase."""
+    """Another engine writes the vectors of several partitions to one file. A purge applies all older vectors."""
     how = {"write.delete.mode": "merge-on-read", "write.delete.distribution-mode": "none"}
     story = make(3, ("name",), **how)
     gone, kept = row("B", 1), row("D", 1)

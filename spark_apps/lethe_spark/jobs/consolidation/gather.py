@@ -166,7 +166,7 @@ def _contents(context: Run, on_object: Callable[[], None]) -> Contents:
     first: list[str] = []
     tables: list[str] = []
     for found in list_buffer(context, on_object):
-        if isinstance(found, NoBatch):
+        if isinstance(found, NoBatch) and not found.too_large:
             count += 1
             if len(first) < NAMES_KEPT:
                 first.append(found.folder)

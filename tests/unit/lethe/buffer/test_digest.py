@@ -71,7 +71,7 @@ def test_every_batch_is_counted_once_and_the_first_are_named() -> None:
     refused = [a_batch(f"F{n:02}", BatchState.REFUSED, objects=()) for n in range(25)]
     ledger = a_ledger(batches=[a_batch("P"), a_batch("W", BatchState.REVERTED, rows=None), *refused])
     found = [buffered("A", size=7), buffered("I", complete=False), buffered("P"), buffered("W")]
-    strays = [NoBatch(f"stray{n:02}", "no batch") for n in range(30)]
+    strays = [NoBatch(f"stray{n:02}", "no batch", too_large=n >= 25) for n in range(30)]
 
     made = digested(*found, *(buffered(e.id) for e in refused), *strays, ledger=ledger)
 
@@ -79,6 +79,7 @@ def test_every_batch_is_counted_once_and_the_first_are_named() -> None:
     assert (made.incomplete, made.promoted, made.withheld, made.refused) == (1, 1, 1, 25)
     assert made.refused_ids == tuple(f"F{n:02}" for n in range(20))
     assert (made.invalid, made.invalid_folders[0], len(made.invalid_folders)) == (30, ("stray00", "no batch"), 20)
+    assert made.unrelated == 25, "a batch with too many files does not keep a new Dataset from claiming its buffer"
     assert made.objects == 57
 
 
