@@ -5,15 +5,16 @@ from typing import Any, Final
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
+from lethe.contract.schema import ApiModel
 
 from lethe_gateway import etags
-from lethe_gateway.problems import MEDIA_TYPE, Document, Kind, Problem, ProblemDocument
+from lethe_gateway.problems import MEDIA_TYPE, Kind, Problem, ProblemDocument
 
 # A cache may keep an answer for its caller, and asks each time whether it is current.
 _HEADERS: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
 
 
-def answer(request: Request, document: Document) -> Response:
+def answer(request: Request, document: ApiModel) -> Response:
     """JSON with an ETag and without empty fields; 304 without a body if the request's If-None-Match names it."""
     body = document.model_dump(mode="json", by_alias=True, exclude_none=True)
     etag = etags.etag_of(body)

@@ -63,8 +63,6 @@ def openapi(app: FastAPI) -> dict[str, Any]:
         title=app.title, version=API_VERSION, openapi_version="3.1.0", description=ABOUT, routes=app.routes
     )
     schemas: dict[str, Any] = document["components"]["schemas"]
-    for unused in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(unused, None)
     problem = {k: v for k, v in PROBLEM_SCHEMA.items() if k != "$defs"}
     schemas |= {**PROBLEM_SCHEMA["$defs"], "Problem": problem}
     bearer = {"type": "http", "scheme": "bearer", "description": "A token of the cluster, such as of a ServiceAccount."}
@@ -79,7 +77,18 @@ def openapi(app: FastAPI) -> dict[str, Any]:
             for parameter in operation.get("parameters", ()):
                 parameter["schema"].pop("title", None)
                 parameter["schema"].pop("description", None)
+    _remove_unused(schemas, document)
     return document
+
+
+def _remove_unused(schemas: dict[str, Any], document: dict[str, Any]) -> None:
+    """Remove schemas of fields that are left out, and of FastAPI's own answers to invalid requests."""
+    text = json.dumps(document)
+    unused = [name for name in schemas if f'"#/components/schemas/{name}"' not in text]
+    for name in unused:
+        del schemas[name]
+    if unused:
+        _remove_unused(schemas, document)
 
 
 def _add_open_routes(app: FastAPI) -> None:

@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from pydantic import Field
-
-from lethe_gateway.problems import Document
+from lethe.contract.schema import ApiModel
 
 # Parts of `freshness` that change although nothing else does.
 _CLOCK: Final = frozenset({"readTime"})
@@ -38,31 +36,30 @@ def is_current(if_none_match: str, etag: str) -> bool:
     return "*" in known or etag.removeprefix("W/") in known
 
 
-class ResourceFreshness(Document):
+class ResourceFreshness(ApiModel):
     """Of an answer from the API server."""
 
-    read_time: datetime = Field(description="When the resources were read.")
-    resource_version: str | None = Field(default=None, description="The version of the resource or the list.")
+    read_time: datetime
+    """When the resources were read."""
+    resource_version: str | None = None
+    """The version of the resource or the list."""
 
 
-class TableFreshness(Document):
+class TableFreshness(ApiModel):
     """Of an answer from a table of batches and a ledger."""
 
-    read_time: datetime = Field(description="When the catalog was last asked for the current state of the table.")
-    snapshot_id: int | None = Field(
-        default=None, description="The snapshot of the table of batches that is shown. Absent: it is empty."
-    )
-    ledger_version: int | None = Field(
-        default=None, description="The version of the ledger that the table of batches shows."
-    )
-    head_ledger_version: int = Field(description="The version of the ledger of the table's head.")
-    commits_behind: int | None = Field(
-        default=None,
-        description="Commits of the ledger that the table of batches does not show yet. Absent: it shows another lineage.",
-    )
-    listed_time: datetime | None = Field(
-        default=None, description="When a consolidation last listed the buffer: buffered batches are as of then."
-    )
+    read_time: datetime
+    """When the catalog was last asked for the current state of the table."""
+    snapshot_id: int | None = None
+    """The snapshot of the table of batches that is shown. Absent: it is empty."""
+    ledger_version: int | None = None
+    """The version of the ledger that the table of batches shows."""
+    head_ledger_version: int
+    """The version of the ledger of the table's head."""
+    commits_behind: int | None = None
+    """Commits of the ledger that the table of batches does not show yet. Absent: it shows another lineage."""
+    listed_time: datetime | None = None
+    """When a consolidation last listed the buffer: buffered batches are as of then."""
 
 
 def commits_behind(shown: int | None, head: int) -> int | None:

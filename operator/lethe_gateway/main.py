@@ -41,7 +41,7 @@ SEND_BUFFER_BYTES = 131_072
 def protocol_of(limits: CallerLimits) -> type[asyncio.Protocol]:
     """A protocol that ends connections whose requests come too slowly, and those above the limit."""
 
-    class Bounded(H11Protocol):
+    class BoundedProtocol(H11Protocol):
         _deadline: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -93,7 +93,7 @@ def protocol_of(limits: CallerLimits) -> type[asyncio.Protocol]:
                 self._deadline.cancel()
                 self._deadline = None
 
-    return Bounded
+    return BoundedProtocol
 
 
 def server(app: FastAPI, settings: GatewaySettings) -> uvicorn.Server:

@@ -2,22 +2,12 @@
 
 `type` identifies a problem for programs and never changes. `detail` says what was found and what to do. Neither contains a
 token, a query value or a row.
-
-The base class of all answers: camelCase, without empty fields. Pure.
 """
 
 from enum import Enum
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
-
-
-class Document(BaseModel):
-    """A part of an answer. A field that has no value is absent."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
-
 
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "https://lethe.dev/problems/"

@@ -36,7 +36,7 @@ from lethe_gateway.problems import Kind, not_found
 from lethe_gateway.services import Services
 from lethe_gateway.tables.indexed import IndexedTable
 from lethe_gateway.tables.records import BatchPosition, BatchQuery, KnownErasure, TableTarget, micros
-from lethe_gateway.tables.schema import BatchState
+from lethe_gateway.tables.schema import IndexedState
 
 router = APIRouter(tags=["batches"])
 MAX_RECORD_BYTES: Final = 16 << 20
@@ -54,7 +54,7 @@ def list_batches(
     namespace: Namespace,
     dataset: DatasetName,
     state: Annotated[
-        list[BatchState] | None, Query(description="Only batches in one of these states. Repeatable.")
+        list[IndexedState] | None, Query(description="Only batches in one of these states. Repeatable.")
     ] = None,
     since: Annotated[
         datetime | None, Query(description="Only batches that reached their state at this time or later.")

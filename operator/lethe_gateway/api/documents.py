@@ -8,24 +8,26 @@ from typing import Annotated, Any, Final
 
 from fastapi import Depends, Path, Query, Request
 from lethe.buffer.batch_rows import BatchRow
+from lethe.contract.schema import ApiModel, SameAs
+from lethe.contract.status import ErasureStatus
 from lethe.restatement.plan import name_of
 from pydantic import Field
 
 from lethe_gateway.etags import ResourceFreshness, TableFreshness
 from lethe_gateway.identity.caller import Caller
-from lethe_gateway.problems import Document, FieldError, Kind, Problem, unauthenticated
-from lethe_gateway.resources.datasets import Dataset, DatasetSummary, Run
-from lethe_gateway.resources.restatements import Restatement, RestatementSummary
-from lethe_gateway.resources.vacuums import DatasetVacuum, VacuumPolicy
+from lethe_gateway.problems import FieldError, Kind, Problem, unauthenticated
+from lethe_gateway.resources.datasets import DatasetSummary, DatasetView, RunView
+from lethe_gateway.resources.restatements import RestatementSummary, RestatementView
+from lethe_gateway.resources.vacuums import DatasetVacuum, VacuumPolicyView
 from lethe_gateway.services import Services
 from lethe_gateway.tables.records import (
     BatchErasure,
+    BatchEvent,
     BatchFacts,
-    ErasureState,
-    Event,
+    BatchRestatement,
+    ErasureStage,
     KnownErasure,
     Purge,
-    RestatementRef,
     erasure_of,
     history_of,
     open_state,
@@ -91,158 +93,185 @@ def invalid(name: str, expected: str) -> Problem:
     return Problem(Kind.INVALID_REQUEST, f"query.{name}: expected {expected}.", errors=(error,))
 
 
-class Page(Document):
+class Page(ApiModel):
     """One page of a list. Send its `nextCursor` as the parameter `cursor` to get the next page."""
 
-    next_cursor: str | None = Field(
-        default=None, description="Where the next page begins. Absent: this is the last page."
-    )
+    next_cursor: str | None = None
+    """Where the next page begins. Absent: this is the last page."""
 
 
-class ResourcePage(Page):
+class ResourceListPage(Page):
     """A page of Kubernetes resources. It may be shorter than `limit`, even empty, before the last page."""
 
     freshness: ResourceFreshness
 
 
-class NamespaceList(Document):
+class NamespaceList(ApiModel):
     """The namespaces that the caller may see."""
 
-    items: list[str] = Field(description="Their names, in order.")
+    items: list[str]
+    """Their names, in order."""
 
 
-class DatasetPage(ResourcePage):
+class DatasetPage(ResourceListPage):
     """Datasets of one namespace. A page may be shorter than `limit`, even empty, before the last page."""
 
-    items: list[DatasetSummary] = Field(description="Datasets, in the order of their names.")
+    items: list[DatasetSummary]
+    """Datasets, in the order of their names."""
 
 
-class DatasetAnswer(Dataset):
+class DatasetAnswer(DatasetView):
     """One Dataset, as the Kubernetes API server had it at the time of reading."""
 
     freshness: ResourceFreshness
 
 
-class RestatementPage(ResourcePage):
+class RestatementPage(ResourceListPage):
     """Restatements of one namespace. A page may be shorter than `limit`, even empty, before the last page."""
 
-    items: list[RestatementSummary] = Field(description="Restatements, in the order of their names.")
+    items: list[RestatementSummary]
+    """Restatements, in the order of their names."""
 
 
-class RestatementAnswer(Restatement):
+class RestatementAnswer(RestatementView):
     """One Restatement, as the Kubernetes API server had it at the time of reading."""
 
     freshness: ResourceFreshness
 
 
-class RunPage(ResourcePage):
+class RunPage(ResourceListPage):
     """Runs of one namespace or one Dataset: active ones and, unless only these were asked for, the last that ended."""
 
-    items: list[Run] = Field(description="Runs by the names of their Datasets, those of one Dataset newest first.")
+    items: list[RunView]
+    """Runs by the names of their Datasets, those of one Dataset newest first."""
 
 
-class VacuumPage(ResourcePage):
+class VacuumPage(ResourceListPage):
     """Vacuums of one namespace: what is decided about the next one of each Dataset, and its plan."""
 
-    items: list[DatasetVacuum] = Field(description="The vacuums of Datasets, in the order of their names.")
+    items: list[DatasetVacuum]
+    """The vacuums of Datasets, in the order of their names."""
 
 
-class VacuumPolicyPage(ResourcePage):
+class VacuumPolicyPage(ResourceListPage):
     """VacuumPolicies of one namespace, each with its window and when vacuums ran."""
 
-    items: list[VacuumPolicy] = Field(description="VacuumPolicies, in the order of their names.")
+    items: list[VacuumPolicyView]
+    """VacuumPolicies, in the order of their names."""
 
 
-class BatchSummary(Document):
+class BatchSummary(ApiModel):
     """A batch in a list."""
 
-    id: str = Field(description="The id of the batch.")
-    state: str = Field(description="promoted, reverted, replaced, erased, refused or buffered.")
-    state_time: datetime = Field(description="When it reached this state.")
-    rows: int | None = Field(default=None, description="Rows that it has or had. Absent: Lethe never promoted it.")
-    bytes: int | None = Field(default=None, description="The size of its files in the buffer.")
-    objects: int | None = Field(default=None, description="The number of these files.")
-    snapshot_id: int | None = Field(
-        default=None, description="The commit that promoted it, or that took it back before it was promoted."
-    )
-    run_id: str | None = Field(default=None, description="The run that set the state.")
-    restatement: str | None = Field(
-        default=None, description="namespace/name of the Restatement that reverted, replaced, erased or added it."
-    )
-    replaced_by: str | None = Field(default=None, description="The batch that replaced it.")
-    refusal_reason: str | None = Field(default=None, description="Why it was refused, as one CamelCase word.")
-    refusal_message: str | None = Field(default=None, description="The same in words.")
-    evict_by_time: datetime | None = Field(default=None, description="When the bytes of a deleted batch must be gone.")
+    id: str
+    """The id of the batch."""
+    state: str
+    """promoted, reverted, replaced, erased, refused or buffered."""
+    state_time: datetime
+    """When it reached this state."""
+    rows: int | None = None
+    """Rows that it has or had. Absent: Lethe never promoted it."""
+    bytes: int | None = None
+    """The size of its files in the buffer."""
+    objects: int | None = None
+    """The number of these files."""
+    snapshot_id: int | None = None
+    """The commit that promoted it, or that took it back before it was promoted."""
+    run_id: str | None = None
+    """The run that set the state."""
+    restatement: str | None = None
+    """namespace/name of the Restatement that reverted, replaced, erased or added it."""
+    replaced_by: str | None = None
+    """The batch that replaced it."""
+    refusal_reason: str | None = None
+    """Why it was refused, as one CamelCase word."""
+    refusal_message: str | None = None
+    """The same in words."""
+    evict_by_time: datetime | None = None
+    """When the bytes of a deleted batch must be gone."""
 
 
 class BatchPage(Page):
     """Batches of one Dataset, as its table of batches shows them. `freshness` says how current that is."""
 
-    items: list[BatchSummary] = Field(description="Batches, newest first by the time of their state, then by id.")
+    items: list[BatchSummary]
+    """Batches, newest first by the time of their state, then by id."""
     freshness: TableFreshness
 
 
 class BatchAnswer(BatchSummary):
     """One batch with its history."""
 
-    restated_by: RestatementRef | None = Field(default=None, description="The Restatement that set the state.")
-    purge: Purge = Field(description="Whether its rows have left the data files.")
-    erasure: BatchErasure | None = Field(
-        default=None,
-        description="Whether its bytes are gone. Absent: no Restatement asked for that, or it is not known.",
-    )
-    history: list[Event] = Field(description="What happened to it, the oldest first.")
+    restated_by: BatchRestatement | None = None
+    """The Restatement that set the state."""
+    purge: Purge
+    """Whether its rows have left the data files."""
+    erasure: BatchErasure | None = None
+    """Whether its bytes are gone. Absent: no Restatement asked for that, or it is not known."""
+    history: list[BatchEvent]
+    """What happened to it, the oldest first."""
     freshness: TableFreshness
 
 
-class ErasureSummary(Document):
+class ErasureSummary(ApiModel):
     """An erasure: bytes that must be gone, by one Restatement."""
 
-    key: str = Field(description="Identifies the erasure in the ledger: namespace/name/hash.")
-    namespace: str = Field(description="The Kubernetes namespace of the Restatement.")
-    restatement: str = Field(description="The name of the Restatement. The resource may have been deleted.")
-    operation: str | None = Field(default=None, description="Replay, Revert or Erase.")
-    state: ErasureState = Field(description="RowsInTable, Blocked, NotVerified or Verified.")
-    requested_time: datetime | None = Field(default=None, description="When the Restatement was created.")
-    committed_time: datetime | None = Field(default=None, description="When its rows were deleted.")
-    due_time: datetime | None = Field(default=None, description="When the bytes of an open erasure must be gone.")
-    purged_time: datetime | None = Field(
-        default=None, description="When no data file of the head had its rows any more."
-    )
-    next_check_time: datetime | None = Field(default=None, description="When it is checked again at the latest.")
-    blocked_by: list[str] = Field(default_factory=list, description="The first things that keep files.")
-    blocked_by_count: int = Field(default=0, description="How many things keep files.")
-    reason: str | None = Field(default=None, description="Why it was requested.")
-    ticket: str | None = Field(default=None, description="Where it was requested.")
-    verified_time: datetime | None = Field(default=None, description="When a check found none of the files.")
-    record: str | None = Field(default=None, description="The URI of the erasure record.")
-    record_sha256: str | None = Field(default=None, description="The SHA-256 of the record, from the ledger.")
+    key: str
+    """Identifies the erasure in the ledger: namespace/name/hash."""
+    namespace: str
+    """The Kubernetes namespace of the Restatement."""
+    restatement: str
+    """The name of the Restatement. The resource may have been deleted."""
+    operation: str | None = None
+    """Replay, Revert or Erase."""
+    state: ErasureStage
+    """RowsInTable, Blocked, NotVerified or Verified."""
+    requested_time: datetime | None = None
+    """When the Restatement was created."""
+    committed_time: datetime | None = None
+    """When its rows were deleted."""
+    due_time: datetime | None = None
+    """When the bytes of an open erasure must be gone."""
+    purged_time: datetime | None = None
+    """When no data file of the head had its rows any more."""
+    next_check_time: datetime | None = None
+    """When it is checked again at the latest."""
+    blocked_by: Annotated[list[str], SameAs(ErasureStatus)] = Field(default_factory=list)
+    blocked_by_count: Annotated[int, SameAs(ErasureStatus)] = 0
+    reason: str | None = None
+    """Why it was requested."""
+    ticket: str | None = None
+    """Where it was requested."""
+    verified_time: Annotated[datetime | None, SameAs(ErasureStatus)] = None
+    record: Annotated[str | None, SameAs(ErasureStatus)] = None
+    record_sha256: str | None = None
+    """The SHA-256 of the record, from the ledger."""
 
 
 class ErasurePage(Page):
     """Erasures from the ledger of one Dataset's table, without the content of their records."""
 
-    items: list[ErasureSummary] = Field(description="Erasures, in the order of their keys.")
+    items: list[ErasureSummary]
+    """Erasures, in the order of their keys."""
     freshness: TableFreshness
 
 
-class ErasureRecord(Document):
+class ErasureRecord(ApiModel):
     """An erasure with its record."""
 
-    erasure: ErasureSummary = Field(description="The erasure, from the ledger.")
-    found: bool = Field(description="Whether the record exists in the storage.")
-    unchanged: bool | None = Field(
-        default=None, description="Whether the SHA-256 of the record is that in the ledger. Absent: there is no record."
-    )
-    signature: str | None = Field(
-        default=None, description="The URI of the signature. `lethe erasures verify` checks it. Absent: there is none."
-    )
-    document: dict[str, Any] | None = Field(
-        default=None, description="The record. Absent: it is missing or not readable."
-    )
+    erasure: ErasureSummary
+    """The erasure, from the ledger."""
+    found: bool
+    """Whether the record exists in the storage."""
+    unchanged: bool | None = None
+    """Whether the SHA-256 of the record is that in the ledger. Absent: there is no record."""
+    signature: str | None = None
+    """The URI of the signature. `lethe erasures verify` checks it. Absent: there is none."""
+    document: dict[str, Any] | None = None
+    """The record. Absent: it is missing or not readable."""
 
 
-class ErasureAnswer(Document):
+class ErasureAnswer(ApiModel):
     """The erasures of one Restatement. More than one, if it was created again with another spec."""
 
     items: list[ErasureRecord]
@@ -277,7 +306,7 @@ def erasure_summary(known: KnownErasure) -> ErasureSummary:
         namespace=namespace,
         restatement=name,
         operation=result.operation if result is not None else None,
-        state=open_state(pending) if pending is not None else ErasureState.VERIFIED,
+        state=open_state(pending) if pending is not None else ErasureStage.VERIFIED,
         requested_time=provenance.created_time if provenance is not None else None,
         committed_time=result.committed_time if result is not None else None,
         due_time=pending.evict_by if pending is not None else None,

@@ -3,11 +3,11 @@
 from datetime import datetime
 
 from lethe.base.ids import MAX_BATCH_ID_LENGTH
+from lethe.contract.schema import ApiModel
 from pydantic import ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
 from lethe_gateway.api.documents import Page
-from lethe_gateway.problems import Document
 from lethe_gateway.uploads.manifest import (
     MAX_PATH_LENGTH,
     PATH,
@@ -26,7 +26,7 @@ FILES_AT_MOST = 10_000
 PARTS_AT_ONCE = 1000
 
 
-class Request(Document):
+class Request(ApiModel):
     """A body of a request. A field that is not known is an error: it may be misspelt."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
@@ -45,13 +45,12 @@ class AnnouncedFile(Request):
         max_length=MAX_PATH_LENGTH,
         description=f"Its path below the folder of the batch. {_NAMES}",
     )
-    size: int = Field(ge=0, le=MAX_FILE_BYTES, description="In bytes.")
-    sha256: str = Field(
-        default="",
-        pattern=rf"{SHA256}|^$",
-        description="In hex. Then no other content is accepted. If a file is sent in parts, better announce that of each part: "
-        "the whole file is read again to compare it.",
-    )
+    size: int = Field(ge=0, le=MAX_FILE_BYTES)
+    """In bytes."""
+    sha256: str = Field(default="", pattern=rf"{SHA256}|^$")
+    """In hex. Then no other content is accepted. If a file is sent in parts, better announce that of each part: the whole
+    file is read again to compare it.
+    """
 
     @field_validator("path", mode="before")
     @classmethod
@@ -65,12 +64,10 @@ class AnnouncedFile(Request):
 class UploadRequest(Request):
     """The batch that will be uploaded."""
 
-    batch_id: str = Field(
-        min_length=1, max_length=MAX_BATCH_ID_LENGTH, description="The id of the batch. An id is used once."
-    )
-    files: list[AnnouncedFile] = Field(
-        min_length=1, max_length=FILES_AT_MOST, description="All files of the batch, with different paths."
-    )
+    batch_id: str = Field(min_length=1, max_length=MAX_BATCH_ID_LENGTH)
+    """The id of the batch. An id is used once."""
+    files: list[AnnouncedFile] = Field(min_length=1, max_length=FILES_AT_MOST)
+    """All files of the batch, with different paths."""
 
     @property
     def entries(self) -> list[FileEntry]:
@@ -81,8 +78,10 @@ class UploadRequest(Request):
 class HashedFile(Request):
     """The checksum of a file that was announced."""
 
-    path: str = Field(max_length=MAX_PATH_LENGTH, description="As it was announced.")
-    sha256: str = Field(pattern=SHA256, description="Of its content, in hex.")
+    path: str = Field(max_length=MAX_PATH_LENGTH)
+    """As it was announced."""
+    sha256: str = Field(pattern=SHA256)
+    """Of its content, in hex."""
 
 
 class CompleteRequest(Request):
@@ -91,97 +90,117 @@ class CompleteRequest(Request):
     The gateway compares them before it completes an upload.
     """
 
-    files: list[HashedFile] = Field(default=[], max_length=FILES_AT_MOST, description="Any files of the upload.")
+    files: list[HashedFile] = Field(default=[], max_length=FILES_AT_MOST)
+    """Any files of the upload."""
 
 
 class AskedPart(Request):
     """A part of a file for which the client needs a URL."""
 
-    number: int = Field(ge=1, le=10_000, description="The number of the part, from 1.")
-    sha256: str = Field(default="", pattern=rf"{SHA256}|^$", description="In hex. Then no other content is accepted.")
+    number: int = Field(ge=1, le=10_000)
+    """The number of the part, from 1."""
+    sha256: str = Field(default="", pattern=rf"{SHA256}|^$")
+    """In hex. Then no other content is accepted."""
 
 
 class PartsRequest(Request):
     """The parts that will be sent next."""
 
-    parts: list[AskedPart] = Field(
-        min_length=1, max_length=PARTS_AT_ONCE, description="They may be sent at the same time."
-    )
+    parts: list[AskedPart] = Field(min_length=1, max_length=PARTS_AT_ONCE)
+    """They may be sent at the same time."""
 
 
-class PresignedRequest(Document):
+class PresignedRequest(ApiModel):
     """A PUT to the store. Anyone with the URL can send it until it expires."""
 
-    url: str = Field(description="Send the content there, by PUT, without the token.")
-    headers: dict[str, str] = Field(description="Send them as they are.")
+    url: str
+    """Send the content there, by PUT, without the token."""
+    headers: dict[str, str]
+    """Send them as they are."""
 
 
 class UploadPart(PresignedRequest):
     """A PUT that sends one part of a file to the store."""
 
-    number: int = Field(description="The number of the part, from 1.")
-    offset: int = Field(description="Where the part begins in the file, in bytes.")
-    size: int = Field(description="In bytes.")
+    number: int
+    """The number of the part, from 1."""
+    offset: int
+    """Where the part begins in the file, in bytes."""
+    size: int
+    """In bytes."""
 
 
-class UploadParts(Document):
+class UploadParts(ApiModel):
     """Where to send parts of a file."""
 
-    items: list[UploadPart] = Field(description="In the order in which they were asked for.")
+    items: list[UploadPart]
+    """In the order in which they were asked for."""
 
 
-class MultipartUpload(Document):
+class MultipartUpload(ApiModel):
     """A file that is sent in parts."""
 
-    parts: int = Field(description="How many parts it has, numbered from 1.")
-    part_size: int = Field(description="The size of each part but the last, in bytes.")
-    uploaded: list[int] = Field(description="The numbers of the parts that the store has.")
+    parts: int
+    """How many parts it has, numbered from 1."""
+    part_size: int
+    """The size of each part but the last, in bytes."""
+    uploaded: list[int]
+    """The numbers of the parts that the store has."""
 
 
-class UploadFile(Document):
+class UploadFile(ApiModel):
     """A file of an upload.
 
     Send it as `put` says, or in parts as `multipart` says, or, if it is small, by PUT to `files/<index>` of the upload.
     """
 
-    index: int = Field(description="Its number in the upload, from 0.")
-    path: str = Field(description="Its path below the folder of the batch.")
-    size: int = Field(description="In bytes.")
-    sha256: str | None = Field(default=None, description="In hex, if it was announced.")
-    state: FileState = Field(description="Missing or Uploaded.")
-    put: PresignedRequest | None = Field(default=None, description="Where to send it directly to the store.")
-    multipart: MultipartUpload | None = Field(default=None, description="It is sent in parts: ask for their URLs.")
+    index: int
+    """Its number in the upload, from 0."""
+    path: str
+    """Its path below the folder of the batch."""
+    size: int
+    """In bytes."""
+    sha256: str | None = None
+    """In hex, if it was announced."""
+    state: FileState
+    """Missing or Uploaded."""
+    put: PresignedRequest | None = None
+    """Where to send it directly to the store."""
+    multipart: MultipartUpload | None = None
+    """It is sent in parts: ask for their URLs."""
 
 
-class UploadSummary(Document):
+class UploadSummary(ApiModel):
     """An upload in a list."""
 
-    id: str = Field(description="Identifies the upload in paths. It is derived from the batch id.")
-    batch_id: str = Field(description="The id of the batch.")
-    state: UploadState = Field(
-        description="Open; Completing, while the batch is brought into the buffer; Complete, when it is there; or Abandoned, "
-        "while the upload is being removed."
-    )
-    opened_time: datetime = Field(description="When it was opened.")
-    expires_time: datetime = Field(description="When it is removed if it is still open.")
+    id: str
+    """Identifies the upload in paths. It is derived from the batch id."""
+    batch_id: str
+    """The id of the batch."""
+    state: UploadState
+    """Open; Completing, while the batch is brought into the buffer; Complete, when it is there; or Abandoned, while the
+    upload is being removed.
+    """
+    opened_time: datetime
+    """When it was opened."""
+    expires_time: datetime
+    """When it is removed if it is still open."""
 
 
 class Upload(UploadSummary):
     """A batch that is being uploaded."""
 
-    files: list[UploadFile] = Field(description="In the order in which they were announced.")
-    checked: bool | None = Field(
-        default=None,
-        description="Of a completed upload: whether the files were compared with the table. If not, the consolidation does it.",
-    )
+    files: list[UploadFile]
+    """In the order in which they were announced."""
+    checked: bool | None = None
+    """Of a completed upload: whether the files were compared with the table. If not, the consolidation does it."""
 
 
 class UploadPage(Page):
     """Uploads of one Dataset, without their files."""
 
-    items: list[UploadSummary] = Field(
-        description="Uploads that are open or were completed lately, in the order of their ids."
-    )
+    items: list[UploadSummary]
+    """Uploads that are open or were completed lately, in the order of their ids."""
 
 
 def summary_of(view: UploadView) -> UploadSummary:

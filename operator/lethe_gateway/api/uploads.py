@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import JSONResponse
+from lethe.contract.schema import ApiModel
 from starlette.concurrency import run_in_threadpool
 
 from lethe_gateway import paging
@@ -23,7 +24,7 @@ from lethe_gateway.api.upload_documents import (
 )
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.lookup import dataset_resource, require
-from lethe_gateway.problems import Document, FieldError, Kind, Problem
+from lethe_gateway.problems import FieldError, Kind, Problem
 from lethe_gateway.services import Services
 from lethe_gateway.uploads.buffers import Buffer, problem_of
 from lethe_gateway.uploads.manifest import UPLOAD_ID
@@ -217,6 +218,6 @@ def _invalid(expected: str) -> Problem:
     return Problem(Kind.INVALID_REQUEST, f"body.files: expected {expected}.", errors=(error,))
 
 
-def _answer(document: Document, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def _answer(document: ApiModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     body = document.model_dump(mode="json", by_alias=True, exclude_none=True)
     return JSONResponse(body, status, headers={**_HEADERS, **(headers or {})})

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-from lethe_gateway.resources.conditions import Condition
-from lethe_gateway.resources.datasets import Dataset, dataset_of
-from lethe_gateway.resources.restatements import Restatement, restatement_of
+from lethe_gateway.resources.datasets import DatasetView, dataset_of
+from lethe_gateway.resources.restatements import RestatementView, restatement_of
+from lethe_gateway.resources.views import ConditionView
 
 _TRUE: Final = "True"
 _FALSE: Final = "False"
@@ -86,12 +86,12 @@ def of_restatement(resource: Mapping[str, Any]) -> list[Attention]:
     return []
 
 
-def condition(of: Dataset | Restatement, kind: str) -> Condition | None:
+def condition(of: DatasetView | RestatementView, kind: str) -> ConditionView | None:
     """None: there is no such condition."""
     return next((c for c in of.conditions if c.type == kind), None)
 
 
-def _stopped(dataset: Dataset) -> list[Attention]:
+def _stopped(dataset: DatasetView) -> list[Attention]:
     ready, on_time, source = (condition(dataset, c) for c in ("Ready", "EvictionOnTime", "SourceRead"))
     items: list[Attention] = []
     if ready is not None and ready.status == _FALSE:
@@ -115,7 +115,7 @@ def _stopped(dataset: Dataset) -> list[Attention]:
     return items
 
 
-def _about(restatement: Restatement, what: str, why: Condition) -> Attention:
+def _about(restatement: RestatementView, what: str, why: ConditionView) -> Attention:
     detail = why.message or why.reason or ""
     return Attention(Urgency.STOPPED, restatement.dataset, what, detail, restatement.name)
 

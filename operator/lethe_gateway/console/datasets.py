@@ -25,10 +25,10 @@ from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.lookup import dataset_resource, readable, scanned
 from lethe_gateway.problems import Kind, Problem, not_found
 from lethe_gateway.resources.datasets import dataset_of, summary_of
-from lethe_gateway.resources.vacuums import VacuumPolicy, policy_of, vacuum_of
+from lethe_gateway.resources.vacuums import VacuumPolicyView, policy_of, vacuum_of
 from lethe_gateway.services import Services
 from lethe_gateway.tables.records import BatchQuery
-from lethe_gateway.tables.schema import BatchState
+from lethe_gateway.tables.schema import IndexedState
 
 router = APIRouter(include_in_schema=False)
 PAGE: Final = 100
@@ -116,7 +116,7 @@ def request_vacuum(
     return pages.see(f"/console/{namespace}/datasets/{dataset}/vacuum")
 
 
-def _policy(services: Services, caller: Caller, namespace: str, name: str | None) -> VacuumPolicy | None:
+def _policy(services: Services, caller: Caller, namespace: str, name: str | None) -> VacuumPolicyView | None:
     """None: no policy selects the Dataset, or the caller may not see it."""
     if not name:
         return None
@@ -222,7 +222,7 @@ def list_batches(
     caller: CallerOf,
     namespace: Namespace,
     dataset: DatasetName,
-    state: Annotated[list[BatchState] | None, Query()] = None,
+    state: Annotated[list[IndexedState] | None, Query()] = None,
     prefix: Annotated[str, Query(max_length=MAX_BATCH_ID_LENGTH)] = "",
     since: Annotated[str, Query(pattern=_DAY)] = "",
     until: Annotated[str, Query(pattern=_DAY)] = "",
@@ -244,7 +244,7 @@ def list_batches(
         dataset=dataset,
         batches=page.items,
         freshness=page.freshness,
-        states=[str(s) for s in BatchState],
+        states=[str(s) for s in IndexedState],
         filters=filters,
         next_cursor=page.next_cursor,
         is_first=not cursor,

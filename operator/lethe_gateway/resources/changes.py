@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from lethe.contract.schema import ApiModel
 from lethe.kube import DATASETS, RESTATEMENTS, ResourceKind
 
-from lethe_gateway.problems import Document, Kind, Problem
+from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.resources import datasets, restatements
-from lethe_gateway.resources.datasets import Run, is_active, runs_of
+from lethe_gateway.resources.datasets import RunView, is_active, runs_of
 
 KINDS: Final = (DATASETS, RESTATEMENTS)
 _ID: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})")
@@ -60,10 +61,10 @@ def place_of(id: str) -> StreamPlace:
 class Reported:
     """The runs that a stream has reported, so that it reports only what changed."""
 
-    runs: dict[str, dict[str, Run]] = field(default_factory=dict)
+    runs: dict[str, dict[str, RunView]] = field(default_factory=dict)
     """By Dataset, by name of the run."""
 
-    def changed(self, dataset: str, now: list[Run]) -> list[Run]:
+    def changed(self, dataset: str, now: list[RunView]) -> list[RunView]:
         """The runs that are new or changed. Of a Dataset that the stream has not seen: those that are active, and the newest."""
         before = self.runs.get(dataset)
         self.runs[dataset] = {r.name: r for r in now}
@@ -118,5 +119,5 @@ def heartbeat(id: str) -> bytes:
     return f": heartbeat\nid: {id}\n\n".encode()
 
 
-def _json(document: Document) -> dict[str, Any]:
+def _json(document: ApiModel) -> dict[str, Any]:
     return document.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -41,7 +41,7 @@ from lethe_gateway.tables.records import (
     micros,
     time_of,
 )
-from lethe_gateway.tables.schema import INDEXES, STATES, TABLES, VERSION, BatchState
+from lethe_gateway.tables.schema import INDEXES, STATES, TABLES, VERSION, IndexedState
 
 ERASURE: Final[TypeAdapter[Erasure]] = TypeAdapter(Erasure)
 # The columns of a batch, in the order of BatchRow's fields.
@@ -120,7 +120,7 @@ def promotions(connection: sqlite3.Connection, since: datetime) -> list[tuple[da
     days = connection.execute(
         "SELECT time / :day AS day, count(*) FROM batches INDEXED BY by_state "
         "WHERE state = :promoted AND time >= :since GROUP BY day ORDER BY day",
-        {"day": DAY_MICROS, "promoted": STATES.index(BatchState.PROMOTED), "since": micros(since)},
+        {"day": DAY_MICROS, "promoted": STATES.index(IndexedState.PROMOTED), "since": micros(since)},
     )
     return [(time_of(day * DAY_MICROS), count) for day, count in days]
 

@@ -12,16 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, assert_never
+from typing import Annotated, Any, Final, assert_never
 
 from lethe.buffer.batch_rows import BUFFERED, BatchRow
 from lethe.contract.result import RequestResult
+from lethe.contract.schema import ApiModel, SameAs
+from lethe.contract.status import ErasureStatus
 from lethe.ledger.ledger import BatchState
 from lethe.ledger.tombstone import Erasure
 from lethe.restatement.plan import name_of
 from pydantic import BaseModel, ConfigDict, Field
 
-from lethe_gateway.problems import Document, Kind, Problem
+from lethe_gateway.problems import Kind, Problem
 
 
 @dataclass(frozen=True)
@@ -173,14 +175,19 @@ class BatchFacts:
     """False: the state of the batch and the tombstone are of different ledgers."""
 
 
-class RestatementRef(Document):
+class BatchRestatement(ApiModel):
     """The Restatement that set the state of a batch."""
 
-    namespace: str = Field(description="The Kubernetes namespace.")
-    name: str = Field(description="The name of the Restatement. The resource may have been deleted.")
-    operation: str | None = Field(default=None, description="Replay, Revert, Erase or Undo.")
-    reason: str | None = Field(default=None, description="Why it was requested.")
-    ticket: str | None = Field(default=None, description="Where it was requested.")
+    namespace: str
+    """The Kubernetes namespace."""
+    name: str
+    """The name of the Restatement. The resource may have been deleted."""
+    operation: str | None = None
+    """Replay, Revert, Erase or Undo."""
+    reason: str | None = None
+    """Why it was requested."""
+    ticket: str | None = None
+    """Where it was requested."""
 
 
 class PurgeState(StrEnum):
@@ -198,18 +205,20 @@ class PurgeState(StrEnum):
     """The table of batches does not show the ledger of the head."""
 
 
-class Purge(Document):
+class Purge(ApiModel):
     """Whether the rows of the batch have left the data files of the table."""
 
-    state: PurgeState = Field(description="None, Pending, Partly, Done or Unknown.")
-    evict_by_time: datetime | None = Field(default=None, description="When its bytes must be gone.")
-    time: datetime | None = Field(
-        default=None, description="When the vacuum was committed that purged it. Absent if that snapshot has expired."
-    )
-    snapshot_id: int | None = Field(default=None, description="The snapshot of that vacuum.")
+    state: PurgeState
+    """None, Pending, Partly, Done or Unknown."""
+    evict_by_time: datetime | None = None
+    """When its bytes must be gone."""
+    time: datetime | None = None
+    """When the vacuum was committed that purged it. Absent if that snapshot has expired."""
+    snapshot_id: int | None = None
+    """The snapshot of that vacuum."""
 
 
-class ErasureState(StrEnum):
+class ErasureStage(StrEnum):
     """How far an erasure is: from rows in the table, to a storage in which none of its files is left."""
 
     ROWS_IN_TABLE = "RowsInTable"
@@ -222,19 +231,20 @@ class ErasureState(StrEnum):
     """A check found none of the files in the storage."""
 
 
-class BatchErasure(Document):
+class BatchErasure(ApiModel):
     """Whether the bytes are gone from the storage, of a batch with a deadline."""
 
-    state: ErasureState = Field(description="RowsInTable, Blocked, NotVerified or Verified.")
-    due_time: datetime | None = Field(default=None, description="When the bytes must be gone.")
-    blocked_by: list[str] = Field(default_factory=list, description="The first things that keep files.")
-    blocked_by_count: int = Field(default=0, description="How many things keep files.")
-    verified_time: datetime | None = Field(default=None, description="When a check found none of the files.")
-    record: str | None = Field(default=None, description="The URI of the erasure record.")
-    record_sha256: str | None = Field(default=None, description="The SHA-256 of the record.")
+    state: ErasureStage
+    """RowsInTable, Blocked, NotVerified or Verified."""
+    due_time: Annotated[datetime | None, SameAs(ErasureStatus)] = None
+    blocked_by: Annotated[list[str], SameAs(ErasureStatus)] = Field(default_factory=list)
+    blocked_by_count: Annotated[int, SameAs(ErasureStatus)] = 0
+    verified_time: Annotated[datetime | None, SameAs(ErasureStatus)] = None
+    record: Annotated[str | None, SameAs(ErasureStatus)] = None
+    record_sha256: Annotated[str | None, SameAs(ErasureStatus)] = None
 
 
-class EventType(StrEnum):
+class BatchEventType(StrEnum):
     """What can happen to a batch, from its arrival in the buffer to the verification that its bytes are gone."""
 
     BUFFERED = "Buffered"
@@ -247,20 +257,28 @@ class EventType(StrEnum):
     ERASURE_VERIFIED = "ErasureVerified"
 
 
-class Event(Document):
+class BatchEvent(ApiModel):
     """One thing that happened to a batch."""
 
-    type: EventType = Field(description="What happened.")
-    time: datetime | None = Field(default=None, description="When. Absent if the snapshot with the time has expired.")
-    snapshot_id: int | None = Field(default=None, description="The commit.")
-    run_id: str | None = Field(default=None, description="The run.")
-    restatement: RestatementRef | None = Field(default=None, description="The Restatement that asked for it.")
-    replaced_by: str | None = Field(default=None, description="The batch that replaced it.")
-    reason: str | None = Field(default=None, description="Why it was refused, as one CamelCase word.")
-    message: str | None = Field(default=None, description="The same in words.")
+    type: BatchEventType
+    """What happened."""
+    time: datetime | None = None
+    """When. Absent if the snapshot with the time has expired."""
+    snapshot_id: int | None = None
+    """The commit."""
+    run_id: str | None = None
+    """The run."""
+    restatement: BatchRestatement | None = None
+    """The Restatement that asked for it."""
+    replaced_by: str | None = None
+    """The batch that replaced it."""
+    reason: str | None = None
+    """Why it was refused, as one CamelCase word."""
+    message: str | None = None
+    """The same in words."""
 
 
-def restatement_ref(facts: BatchFacts) -> RestatementRef | None:
+def restatement_ref(facts: BatchFacts) -> BatchRestatement | None:
     """None: no Restatement set the state of the batch."""
     key = facts.row.restatement
     if key is None:
@@ -268,7 +286,7 @@ def restatement_ref(facts: BatchFacts) -> RestatementRef | None:
     namespace, _, name = name_of(key).partition("/")
     request = facts.request
     provenance = request.provenance if request is not None else None
-    return RestatementRef(
+    return BatchRestatement(
         namespace=namespace,
         name=name,
         operation=request.operation if request is not None else None,
@@ -310,7 +328,7 @@ def erasure_of(facts: BatchFacts) -> BatchErasure | None:
     if outcome is None or outcome.verified_time is None:
         return None
     return BatchErasure(
-        state=ErasureState.VERIFIED,
+        state=ErasureStage.VERIFIED,
         due_time=facts.row.evict_by,
         verified_time=outcome.verified_time,
         record=outcome.record or None,
@@ -318,24 +336,24 @@ def erasure_of(facts: BatchFacts) -> BatchErasure | None:
     )
 
 
-def open_state(pending: Erasure) -> ErasureState:
+def open_state(pending: Erasure) -> ErasureStage:
     """The state of an erasure that is not verified. It counts as `Blocked` only after its purge."""
     if not pending.is_purged:
-        return ErasureState.ROWS_IN_TABLE
-    return ErasureState.BLOCKED if pending.blockers_count else ErasureState.NOT_VERIFIED
+        return ErasureStage.ROWS_IN_TABLE
+    return ErasureStage.BLOCKED if pending.blockers_count else ErasureStage.NOT_VERIFIED
 
 
-def history_of(facts: BatchFacts) -> list[Event]:
+def history_of(facts: BatchFacts) -> list[BatchEvent]:
     """What happened to a batch, the oldest first."""
     row, by = facts.row, restatement_ref(facts)
     if row.state == BUFFERED:
-        return [Event(type=EventType.BUFFERED, time=row.state_time)]
-    events: list[Event] = []
+        return [BatchEvent(type=BatchEventType.BUFFERED, time=row.state_time)]
+    events: list[BatchEvent] = []
     match BatchState(row.state):
         case BatchState.REFUSED:
             events.append(
-                Event(
-                    type=EventType.REFUSED,
+                BatchEvent(
+                    type=BatchEventType.REFUSED,
                     time=row.state_time,
                     run_id=row.run_id,
                     reason=row.refusal_reason,
@@ -345,16 +363,22 @@ def history_of(facts: BatchFacts) -> list[Event]:
         case BatchState.PROMOTED:
             time = facts.promoted_time or row.state_time
             events.append(
-                Event(
-                    type=EventType.PROMOTED, time=time, snapshot_id=row.snapshot_id, run_id=row.run_id, restatement=by
+                BatchEvent(
+                    type=BatchEventType.PROMOTED,
+                    time=time,
+                    snapshot_id=row.snapshot_id,
+                    run_id=row.run_id,
+                    restatement=by,
                 )
             )
         case BatchState.REVERTED | BatchState.REPLACED | BatchState.ERASED as state:
             if row.rows is not None:  # otherwise it was taken back before it could be promoted
-                events.append(Event(type=EventType.PROMOTED, time=facts.promoted_time, snapshot_id=row.snapshot_id))
+                events.append(
+                    BatchEvent(type=BatchEventType.PROMOTED, time=facts.promoted_time, snapshot_id=row.snapshot_id)
+                )
             events.append(
-                Event(
-                    type=EventType(state.value.capitalize()),
+                BatchEvent(
+                    type=BatchEventType(state.value.capitalize()),
                     time=row.state_time,
                     snapshot_id=_snapshot_of_request(facts),
                     run_id=row.run_id,
@@ -368,13 +392,13 @@ def history_of(facts: BatchFacts) -> list[Event]:
     return events
 
 
-def _after_taken_back(facts: BatchFacts) -> list[Event]:
-    events: list[Event] = []
+def _after_taken_back(facts: BatchFacts) -> list[BatchEvent]:
+    events: list[BatchEvent] = []
     purge, erasure = purge_of(facts), erasure_of(facts)
     if purge.state is PurgeState.DONE:
-        events.append(Event(type=EventType.PURGED, time=purge.time, snapshot_id=purge.snapshot_id))
-    if erasure is not None and erasure.state is ErasureState.VERIFIED:
-        events.append(Event(type=EventType.ERASURE_VERIFIED, time=erasure.verified_time))
+        events.append(BatchEvent(type=BatchEventType.PURGED, time=purge.time, snapshot_id=purge.snapshot_id))
+    if erasure is not None and erasure.state is ErasureStage.VERIFIED:
+        events.append(BatchEvent(type=BatchEventType.ERASURE_VERIFIED, time=erasure.verified_time))
     return events
 
 

@@ -7,22 +7,25 @@ costs one walk through one of them, not through the batches.
 from enum import StrEnum
 from typing import Final
 
+from lethe.buffer.batch_rows import BUFFERED
+from lethe.ledger.ledger import BatchState
+
 VERSION: Final = 2  # of this schema; an index of another version is built again
 
 
-class BatchState(StrEnum):
+class IndexedState(StrEnum):
     """The state of a batch, in the order of its numbers in an index."""
 
-    PROMOTED = "promoted"
-    REVERTED = "reverted"
-    REPLACED = "replaced"
-    ERASED = "erased"
-    REFUSED = "refused"
-    BUFFERED = "buffered"
+    PROMOTED = BatchState.PROMOTED.value
+    REVERTED = BatchState.REVERTED.value
+    REPLACED = BatchState.REPLACED.value
+    ERASED = BatchState.ERASED.value
+    REFUSED = BatchState.REFUSED.value
+    BUFFERED = BUFFERED
 
 
 # The states of batches, by their number in the index.
-STATES: Final = tuple(s.value for s in BatchState)
+STATES: Final = tuple(s.value for s in IndexedState)
 
 TABLES: Final = """
 CREATE TABLE batches (

@@ -1,13 +1,10 @@
 """Resource definitions, as Kubernetes reads them, from the models of specs and statuses. Pure."""
 
-import ast
 import inspect
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
@@ -15,7 +12,7 @@ from pydantic import AwareDatetime
 from pydantic.fields import FieldInfo
 
 from lethe.contract.kubernetes import GROUP, VERSION, parse_bytes, written
-from lethe.contract.schema import ApiModel, Keywords, Required, Rule, Shape, StoredDefault
+from lethe.contract.schema import ApiModel, Keywords, Required, Rule, Shape, StoredDefault, field_docstrings
 
 INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 LIST_TYPE: Final = "x-kubernetes-list-type"
@@ -33,7 +30,7 @@ _TYPES: Final[Mapping[type, Mapping[str, str]]] = {
 
 
 @dataclass(frozen=True)
-class Column:
+class PrinterColumn:
     """A column of `kubectl get`."""
 
     name: str
@@ -55,7 +52,7 @@ class Resource:
     description: str
     spec: type[ApiModel]
     status: type[ApiModel]
-    columns: Sequence[Column]
+    columns: Sequence[PrinterColumn]
     rules: Sequence[Rule] = ()
     """About its metadata, or about several parts of it."""
 
@@ -89,7 +86,7 @@ def definition(resource: Resource) -> dict[str, Any]:
 
 def model_schema(model: type[ApiModel]) -> dict[str, Any]:
     """The structural schema of a model."""
-    texts = _field_docstrings(model)
+    texts = field_docstrings(model)
     properties = {
         str(field.alias): _ordered({**_field_schema(field), **_description(texts.get(name))})
         for name, field in model.model_fields.items()
@@ -133,7 +130,7 @@ def _root(resource: Resource) -> dict[str, Any]:
     )
 
 
-def _column(column: Column) -> dict[str, Any]:
+def _column(column: PrinterColumn) -> dict[str, Any]:
     found = {"name": column.name, "type": column.type, "jsonPath": column.path, "description": column.description}
     return {**found, "priority": 1} if column.wide else found
 
@@ -216,21 +213,3 @@ def _description(text: str | None) -> dict[str, str]:
 def _ordered(schema: dict[str, Any]) -> dict[str, Any]:
     others = [name for name in schema if name not in (*_ORDER, *_LAST)]
     return {name: schema[name] for name in (*_ORDER[:3], *others, *_ORDER[3:], *_LAST) if name in schema}
-
-
-def _field_docstrings(model: type[ApiModel]) -> dict[str, str]:
-    """The docstrings of fields, also of inherited ones.
-
-    Pydantic's `use_attribute_docstrings` finds them too, but reads the source whenever the model is imported.
-    """
-    own = [c for c in reversed(model.__mro__) if issubclass(c, ApiModel) and c is not ApiModel]
-    return {name: text for c in own for name, text in _attribute_docstrings(c)}
-
-
-def _attribute_docstrings(owner: type) -> Iterator[tuple[str, str]]:
-    (found,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
-    assert isinstance(found, ast.ClassDef)
-    for field, text in pairwise(found.body):
-        match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
-                yield name, docstring

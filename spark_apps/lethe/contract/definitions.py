@@ -5,7 +5,7 @@
 
 from typing import Final
 
-from lethe.contract.crd import Column, Resource
+from lethe.contract.crd import PrinterColumn, Resource
 from lethe.contract.dataset import DatasetSpec
 from lethe.contract.restatement import RestatementSpec
 from lethe.contract.schema import Rule
@@ -17,8 +17,8 @@ def _condition(type_: str, field: str) -> str:
     return f'.status.conditions[?(@.type=="{type_}")].{field}'
 
 
-_AGE: Final = Column("Age", "date", ".metadata.creationTimestamp", "Time since creation.")
-_REASON: Final = Column(
+_AGE: Final = PrinterColumn("Age", "date", ".metadata.creationTimestamp", "Time since creation.")
+_REASON: Final = PrinterColumn(
     "Reason", "string", _condition("Ready", "reason"), "The reason of the condition Ready.", wide=True
 )
 
@@ -33,21 +33,21 @@ DATASET: Final = Resource(
     spec=DatasetSpec,
     status=DatasetStatus,
     columns=(
-        Column("Table", "string", ".spec.table.name", "The Iceberg table."),
-        Column(
+        PrinterColumn("Table", "string", ".spec.table.name", "The Iceberg table."),
+        PrinterColumn(
             "Ready", "string", _condition("Ready", "status"), "Whether the operator can read the table and the buffer."
         ),
-        Column("Promoted", "integer", ".status.batches.promoted", "Batches that are part of the table."),
-        Column("Tombstones", "integer", ".status.tombstones.active", "Active tombstones."),
-        Column("Buffered", "integer", ".status.buffer.batches", "Complete batches that wait in the buffer."),
-        Column(
+        PrinterColumn("Promoted", "integer", ".status.batches.promoted", "Batches that are part of the table."),
+        PrinterColumn("Tombstones", "integer", ".status.tombstones.active", "Active tombstones."),
+        PrinterColumn("Buffered", "integer", ".status.buffer.batches", "Complete batches that wait in the buffer."),
+        PrinterColumn(
             "Vacuum",
             "string",
             ".status.vacuum.decision",
             "The decision about a vacuum: Due, Later, Running or NeedsApproval.",
         ),
-        Column("Vacuum reason", "string", ".status.vacuum.reason", "Why, or what it waits for.", wide=True),
-        Column(
+        PrinterColumn("Vacuum reason", "string", ".status.vacuum.reason", "Why, or what it waits for.", wide=True),
+        PrinterColumn(
             "On time",
             "string",
             _condition("EvictionOnTime", "status"),
@@ -55,9 +55,11 @@ DATASET: Final = Resource(
             wide=True,
         ),
         _AGE,
-        Column("Refused", "integer", ".status.batches.refused", "Batches that could not be promoted.", wide=True),
+        PrinterColumn(
+            "Refused", "integer", ".status.batches.refused", "Batches that could not be promoted.", wide=True
+        ),
         _REASON,
-        Column(
+        PrinterColumn(
             "Lag",
             "integer",
             ".status.source.lag",
@@ -85,29 +87,33 @@ RESTATEMENT: Final = Resource(
     spec=RestatementSpec,
     status=RestatementStatus,
     columns=(
-        Column("Dataset", "string", ".spec.datasetRef.name", "The Dataset that is restated."),
-        Column("Operation", "string", ".spec.operation", "What is done to it."),
-        Column("Phase", "string", ".status.phase", "How far it is."),
-        Column("Rows deleted", "integer", ".status.result.rowsDeleted", "Rows that readers no longer see."),
-        Column("Rows added", "integer", ".status.result.rowsAdded", "Rows of the replacement."),
-        Column(
+        PrinterColumn("Dataset", "string", ".spec.datasetRef.name", "The Dataset that is restated."),
+        PrinterColumn("Operation", "string", ".spec.operation", "What is done to it."),
+        PrinterColumn("Phase", "string", ".status.phase", "How far it is."),
+        PrinterColumn("Rows deleted", "integer", ".status.result.rowsDeleted", "Rows that readers no longer see."),
+        PrinterColumn("Rows added", "integer", ".status.result.rowsAdded", "Rows of the replacement."),
+        PrinterColumn(
             "Rows erased",
             "integer",
             ".status.result.rowsErased",
             "Of an Erase by records, or by the keys of a replacement: rows that were removed from data files.",
         ),
-        Column(
+        PrinterColumn(
             "Tombstones", "integer", ".status.result.tombstonesAdded", "Tombstones that the commit added.", wide=True
         ),
-        Column(
+        PrinterColumn(
             "Erased",
             "string",
             _condition("Erased", "status"),
             "Whether its bytes are verified to be gone; empty if they need not be.",
         ),
-        Column("Erased reason", "string", _condition("Erased", "reason"), "Why its bytes are not gone yet.", wide=True),
-        Column("Due", "string", ".status.erasure.dueTime", "When its bytes must be gone.", wide=True),
-        Column("Snapshot", "integer", ".status.result.snapshotId", "The Iceberg snapshot that holds it.", wide=True),
+        PrinterColumn(
+            "Erased reason", "string", _condition("Erased", "reason"), "Why its bytes are not gone yet.", wide=True
+        ),
+        PrinterColumn("Due", "string", ".status.erasure.dueTime", "When its bytes must be gone.", wide=True),
+        PrinterColumn(
+            "Snapshot", "integer", ".status.result.snapshotId", "The Iceberg snapshot that holds it.", wide=True
+        ),
         _AGE,
         _REASON,
     ),
@@ -132,20 +138,22 @@ VACUUM_POLICY: Final = Resource(
     spec=VacuumPolicySpec,
     status=VacuumPolicyStatus,
     columns=(
-        Column("Ready", "string", _condition("Ready", "status"), "Whether the policy is in force."),
-        Column("Threshold", "integer", ".spec.triggers.activeTombstones", "Active tombstones that make a vacuum due."),
-        Column("Datasets", "integer", ".status.datasetsCount", "Datasets that the policy applies to."),
-        Column(
+        PrinterColumn("Ready", "string", _condition("Ready", "status"), "Whether the policy is in force."),
+        PrinterColumn(
+            "Threshold", "integer", ".spec.triggers.activeTombstones", "Active tombstones that make a vacuum due."
+        ),
+        PrinterColumn("Datasets", "integer", ".status.datasetsCount", "Datasets that the policy applies to."),
+        PrinterColumn(
             "Vacuum",
             "string",
             ".status.datasets[0].decision",
             "The decision about the Dataset that needs attention first: NeedsApproval, Due, Running or Later.",
         ),
-        Column("Vacuum reason", "string", ".status.datasets[0].reason", "Why, or what it waits for.", wide=True),
-        Column("Last run", "date", ".status.lastRunTime", "When a vacuum under this policy ended last."),
+        PrinterColumn("Vacuum reason", "string", ".status.datasets[0].reason", "Why, or what it waits for.", wide=True),
+        PrinterColumn("Last run", "date", ".status.lastRunTime", "When a vacuum under this policy ended last."),
         _AGE,
-        Column("Approval", "string", ".spec.approval", "Whether a vacuum waits for an approval.", wide=True),
-        Column("Next window", "string", ".status.nextWindowTime", "When its window opens next.", wide=True),
+        PrinterColumn("Approval", "string", ".spec.approval", "Whether a vacuum waits for an approval.", wide=True),
+        PrinterColumn("Next window", "string", ".status.nextWindowTime", "When its window opens next.", wide=True),
         _REASON,
     ),
 )

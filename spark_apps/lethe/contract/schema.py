@@ -20,11 +20,20 @@ An `int` has the format int64, and `Int32` has int32. A list is a tuple; it is a
 A field without a default is required. The docstring of a model describes it wherever a field has none of its own.
 """
 
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 
 @dataclass(frozen=True)
@@ -65,8 +74,17 @@ class Required:
     """The API server refuses objects without the field, although parsing has a default for it."""
 
 
+@dataclass(frozen=True)
+class SameAs:
+    """The field means the same as a field of another model, whose description it has."""
+
+    model: type["ApiModel"]
+    field: str = ""
+    """The name of the other field; "": they have the same name."""
+
+
 class ApiModel(BaseModel):
-    """Base class of everything read from the API: camelCase, frozen.
+    """Base class of everything read from the API, and of the gateway's answers: camelCase, frozen.
 
     Ignores unknown fields, which a newer definition may have.
     """
@@ -75,6 +93,43 @@ class ApiModel(BaseModel):
 
     cel_rules: ClassVar[tuple[Rule, ...]] = ()
     """Rules about several fields."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler(core_schema)
+        properties, texts = handler.resolve_ref_schema(schema).get("properties", {}), field_docstrings(cls)
+        for name, field in cls.model_fields.items():
+            if name in texts and field.alias in properties:
+                properties[field.alias]["description"] = texts[name]
+        return schema
+
+
+def field_docstrings(model: type[ApiModel]) -> dict[str, str]:
+    """The docstrings of fields, also of inherited ones, as one line each. A field `SameAs` another has the docstring of that one.
+
+    Pydantic's `use_attribute_docstrings` finds them too, but reads the source whenever the model is imported.
+    """
+    own = [c for c in reversed(model.__mro__) if issubclass(c, ApiModel) and c is not ApiModel]
+    texts = {name: text for c in own for name, text in _attribute_docstrings(c).items()}
+    return texts | {name: text for name, field in model.model_fields.items() for text in _texts_elsewhere(name, field)}
+
+
+def _texts_elsewhere(name: str, field: FieldInfo) -> Iterator[str]:
+    for same in field.metadata:
+        if isinstance(same, SameAs):
+            yield field_docstrings(same.model)[same.field or name]
+
+
+@cache
+def _attribute_docstrings(owner: type) -> Mapping[str, str]:
+    (found,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+    assert isinstance(found, ast.ClassDef)
+    texts: dict[str, str] = {}
+    for field, text in pairwise(found.body):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
+                texts[name] = " ".join(docstring.split())
+    return texts
 
 
 def keywords(**values: Any) -> Keywords:

@@ -290,10 +290,10 @@ class VacuumStatus(ApiModel):
 
 
 class RefusedBatch(ApiModel):
-    """One batch."""
+    """A batch that was set aside."""
 
     batch_id: str
-    """Its id."""
+    """The id of the batch."""
     reason: str | None = None
     """The reason, as one CamelCase word."""
     message: str | None = None
@@ -312,7 +312,7 @@ class BatchCounts(ApiModel):
     refused: int | None = None
     """Batches that were set aside because they cannot be read or do not fit the table."""
     refused_batches: Annotated[tuple[RefusedBatch, ...] | None, items(maximum=20)] = None
-    """The latest 20 of the refused ones."""
+    """The latest 20 refused batches."""
 
 
 class TombstoneCounts(ApiModel):
