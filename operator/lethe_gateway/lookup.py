@@ -4,6 +4,7 @@ I/O, through the services.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from lethe.kube import DATASETS, ResourceKind
@@ -15,6 +16,19 @@ from lethe_gateway.problems import Kind, Problem, not_found
 from lethe_gateway.resources import client
 from lethe_gateway.services import Services
 from lethe_gateway.tables.records import TableTarget, target_of
+
+
+@dataclass(frozen=True)
+class ListRequest:
+    """A page of a list in a namespace that a caller asks for."""
+
+    services: Services
+    caller: Caller
+    namespace: str
+    limit: int
+    """The largest number of items of the page."""
+    cursor: str = ""
+    """Where the page begins; "": it is the first one."""
 
 
 def authenticated(services: Services, address: str, token: str) -> Caller:
@@ -74,24 +88,26 @@ def dataset_resource(services: Services, caller: Caller, namespace: str, dataset
 
 
 def scanned(
-    services: Services,
-    caller: Caller,
+    asked: ListRequest,
     kind: ResourceKind,
-    namespace: str,
-    asked: tuple[int, str, Mapping[str, Any]],
+    filters: Mapping[str, Any],
     results: Callable[[dict[str, Any]], list[Any]],
 ) -> dict[str, Any]:
     """The fields of a page.
 
     Args:
-        asked: The limit, the cursor and the filters.
+        filters: What `results` depends on. A cursor belongs to one value of them.
+        results: What a resource contributes; may be nothing.
     """
-    limit, cursor, filters = asked
+    services, namespace, cursor = asked.services, asked.namespace, asked.cursor
     require_namespace(services, namespace)
     question = {"kind": kind.plural, "namespace": namespace, **filters}
     start = client.ListPosition(*paging.decode(cursor, question, str, str, int)) if cursor else client.ListPosition()
     page = client.page(
-        lambda after, size: services.resources.page(caller, kind, namespace, after, size), results, start, limit
+        lambda after, size: services.resources.page(asked.caller, kind, namespace, after, size),
+        results,
+        start,
+        asked.limit,
     )
     following = page.next
     return {

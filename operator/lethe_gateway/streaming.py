@@ -144,11 +144,7 @@ class ChangeStream:
     def _take(self, kind: ResourceKind, event: Any) -> None:
         version = str((event["object"].get("metadata") or {}).get("resourceVersion") or "")
         with self._lock:
-            try:
-                events = list(events_of(kind, event, self._reported, self._dataset))
-            except ValueError:  # a resource that a later version of the operator wrote; the next one may be readable
-                log.warning("a change of a %s was not reported, because it cannot be read", kind.name)
-                events = []
+            events = list(events_of(kind, event, self._reported, self._dataset))
             self._place = self._place.moved(kind, version)
             # Only the last event has the id: a client that gets a part of them gets all of them again.
             texts = [

@@ -17,26 +17,25 @@ from lethe_gateway.api.documents import (
     BatchAnswer,
     BatchPage,
     CallerOf,
-    Cursor,
     DatasetName,
     ErasureAnswer,
     ErasurePage,
     ErasureRecord,
-    Limit,
+    ListOf,
     Namespace,
+    OpenFilter,
     ResourceName,
     ServicesOf,
+    StateFilter,
     batch_answer,
     batch_summary,
     erasure_summary,
     utc,
 )
-from lethe_gateway.lookup import readable
+from lethe_gateway.lookup import ListRequest, readable
 from lethe_gateway.problems import Kind, not_found
-from lethe_gateway.services import Services
 from lethe_gateway.tables.indexed import IndexedTable
 from lethe_gateway.tables.records import BatchPosition, BatchQuery, KnownErasure, TableTarget, micros
-from lethe_gateway.tables.schema import IndexedState
 
 router = APIRouter(tags=["batches"])
 MAX_RECORD_BYTES: Final = 16 << 20
@@ -49,13 +48,10 @@ _RESTATEMENT_NAME: Final = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9
 @router.get("/v1/namespaces/{namespace}/datasets/{dataset}/batches", responses=_PROBLEMS)
 def list_batches(
     request: Request,
-    services: ServicesOf,
-    caller: CallerOf,
+    asked: ListOf,
     namespace: Namespace,
     dataset: DatasetName,
-    state: Annotated[
-        list[IndexedState] | None, Query(description="Only batches in one of these states. Repeatable.")
-    ] = None,
+    state: StateFilter = None,
     since: Annotated[
         datetime | None, Query(description="Only batches that reached their state at this time or later.")
     ] = None,
@@ -74,21 +70,19 @@ def list_batches(
             description="Only batches that this Restatement reverted, replaced, erased or added: its name, or namespace/name.",
         ),
     ] = "",
-    limit: Limit = 100,
-    cursor: Cursor = "",
 ) -> BatchPage:
     """List the batches of a Dataset, newest first by the time of their state.
 
     A batch that changes its state moves to the front. Pages neither repeat nor leave out a batch that does not change meanwhile.
     """
-    target = readable(services, caller, namespace, dataset)
+    target = readable(asked.services, asked.caller, namespace, dataset)
     states = tuple(dict.fromkeys(str(s) for s in state or ()))
     named = restatement if not restatement or "/" in restatement else f"{namespace}/{restatement}"
     since, until = utc("since", since), utc("until", until)
     filters = {"states": sorted(states), "since": since, "until": until, "prefix": id_prefix, "restatement": named}
     question = {"batches": target.claim, "table": str(target), **filters}
     query = BatchQuery(states, since, until, id_prefix, named)
-    return answer(request, batch_page(services, target, query, question, cursor, limit))  # type: ignore[return-value]
+    return answer(request, batch_page(asked, target, query, question))  # type: ignore[return-value]
 
 
 @router.get("/v1/namespaces/{namespace}/datasets/{dataset}/batches/{batchId:path}", responses=_PROBLEMS)
@@ -120,19 +114,15 @@ def get_batch(
 @router.get("/v1/namespaces/{namespace}/datasets/{dataset}/erasures", responses=_PROBLEMS, tags=["erasures"])
 def list_erasures(
     request: Request,
-    services: ServicesOf,
-    caller: CallerOf,
+    asked: ListOf,
     namespace: Namespace,
     dataset: DatasetName,
-    open_only: Annotated[bool, Query(alias="open", description="Only erasures that are not verified.")] = False,
-    limit: Limit = 100,
-    cursor: Cursor = "",
+    open_only: OpenFilter = False,
 ) -> ErasurePage:
     """List the erasures in the ledger of a Dataset: those that are open, and those that were verified."""
-    target = readable(services, caller, namespace, dataset)
+    target = readable(asked.services, asked.caller, namespace, dataset)
     question = {"erasures": target.claim, "table": str(target), "open": open_only}
-    page = erasure_page(services, target, open_only, question, cursor, limit)
-    return answer(request, page)  # type: ignore[return-value]
+    return answer(request, erasure_page(asked, target, open_only, question))  # type: ignore[return-value]
 
 
 @router.get(
@@ -159,9 +149,7 @@ def get_erasure(
         return answer(request, ErasureAnswer(items=items, freshness=view.freshness))  # type: ignore[return-value]
 
 
-def batch_page(
-    services: Services, target: TableTarget, query: BatchQuery, question: Mapping[str, Any], cursor: str, limit: int
-) -> BatchPage:
+def batch_page(asked: ListRequest, target: TableTarget, query: BatchQuery, question: Mapping[str, Any]) -> BatchPage:
     """A page of the batches of a table.
 
     Raises:
@@ -170,8 +158,9 @@ def batch_page(
     Args:
         question: What was asked, to which the cursor belongs.
     """
+    limit, cursor = asked.limit, asked.cursor
     after = BatchPosition(*paging.decode(cursor, question, int, str)) if cursor else None
-    with services.tables.view(target) as view:
+    with asked.services.tables.view(target) as view:
         rows = view.batches(replace(query, after=after), limit + 1)
         shown = rows[:limit]
         last = [micros(shown[-1].state_time), shown[-1].batch_id] if len(rows) > limit else None
@@ -182,16 +171,15 @@ def batch_page(
         )
 
 
-def erasure_page(
-    services: Services, target: TableTarget, open_only: bool, question: Mapping[str, Any], cursor: str, limit: int
-) -> ErasurePage:
+def erasure_page(asked: ListRequest, target: TableTarget, open_only: bool, question: Mapping[str, Any]) -> ErasurePage:
     """A page of the erasures of a table, as `batch_page`.
 
     Raises:
         Problem: The request fails; the type of the problem says why.
     """
+    limit, cursor = asked.limit, asked.cursor
     after = str(paging.decode(cursor, question, str)[0]) if cursor else ""
-    with services.tables.view(target) as view:
+    with asked.services.tables.view(target) as view:
         erasures = view.erasures(after, limit + 1, open_only)
         following = paging.encode([erasures[limit - 1].key], question) if len(erasures) > limit else None
         items = [erasure_summary(k) for k in erasures[:limit]]

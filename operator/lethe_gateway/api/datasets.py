@@ -11,12 +11,13 @@ from lethe.kube import DATASETS, VACUUM_POLICIES
 
 from lethe_gateway.answers import answer, responses
 from lethe_gateway.api.documents import (
+    ActiveFilter,
     CallerOf,
-    Cursor,
     DatasetAnswer,
     DatasetName,
     DatasetPage,
-    Limit,
+    DecisionFilter,
+    ListOf,
     Namespace,
     NamespaceList,
     RunPage,
@@ -46,14 +47,10 @@ def list_namespaces(request: Request, services: ServicesOf, caller: CallerOf) ->
 @router.get("/v1/namespaces/{namespace}/datasets", responses=_LIST)
 def list_datasets(
     request: Request,
-    services: ServicesOf,
-    caller: CallerOf,
-    namespace: Namespace,
-    limit: Limit = 100,
-    cursor: Cursor = "",
+    asked: ListOf,
 ) -> DatasetPage:
     """List the Datasets of a namespace."""
-    page = scanned(services, caller, DATASETS, namespace, (limit, cursor, {}), lambda d: [summary_of(d)])
+    page = scanned(asked, DATASETS, {}, lambda d: [summary_of(d)])
     return answer(request, DatasetPage(**page))  # type: ignore[return-value]
 
 
@@ -70,18 +67,15 @@ def get_dataset(
 @router.get("/v1/namespaces/{namespace}/runs", responses=_LIST, tags=["runs"])
 def list_runs(
     request: Request,
-    services: ServicesOf,
-    caller: CallerOf,
-    namespace: Namespace,
-    active: Annotated[bool, Query(description="Only runs that have not ended.")] = False,
-    limit: Limit = 100,
-    cursor: Cursor = "",
+    asked: ListOf,
+    active: ActiveFilter = False,
 ) -> RunPage:
     """List the runs of a namespace: the active ones with their progress, and the last few of each Dataset and kind."""
-    asked = (limit, cursor, {"active": active})
-    page = scanned(
-        services, caller, DATASETS, namespace, asked, lambda d: [r for r in runs_of(d) if not active or is_active(r)]
-    )
+
+    def chosen(dataset: Mapping[str, Any]) -> list[Any]:
+        return [r for r in runs_of(dataset) if not active or is_active(r)]
+
+    page = scanned(asked, DATASETS, {"active": active}, chosen)
     return answer(request, RunPage(**page))  # type: ignore[return-value]
 
 
@@ -92,7 +86,7 @@ def list_dataset_runs(
     caller: CallerOf,
     namespace: Namespace,
     dataset: DatasetName,
-    active: Annotated[bool, Query(description="Only runs that have not ended.")] = False,
+    active: ActiveFilter = False,
 ) -> RunPage:
     """List the runs of one Dataset."""
     body = dataset_resource(services, caller, namespace, dataset)
@@ -104,12 +98,8 @@ def list_dataset_runs(
 @router.get("/v1/namespaces/{namespace}/vacuums", responses=_LIST, tags=["vacuums"])
 def list_vacuums(
     request: Request,
-    services: ServicesOf,
-    caller: CallerOf,
-    namespace: Namespace,
-    decision: Annotated[str, Query(max_length=63, description="Only vacuums with this decision.")] = "",
-    limit: Limit = 100,
-    cursor: Cursor = "",
+    asked: ListOf,
+    decision: DecisionFilter = "",
 ) -> VacuumPage:
     """List the vacuums of a namespace: what is decided, and the plan of each."""
 
@@ -117,21 +107,17 @@ def list_vacuums(
         vacuum = vacuum_of(dataset)
         return [vacuum] if not decision or vacuum.decision == decision else []
 
-    page = scanned(services, caller, DATASETS, namespace, (limit, cursor, {"decision": decision}), chosen)
+    page = scanned(asked, DATASETS, {"decision": decision}, chosen)
     return answer(request, VacuumPage(**page))  # type: ignore[return-value]
 
 
 @router.get("/v1/namespaces/{namespace}/vacuumpolicies", responses=_LIST, tags=["vacuums"])
 def list_vacuum_policies(
     request: Request,
-    services: ServicesOf,
-    caller: CallerOf,
-    namespace: Namespace,
-    limit: Limit = 100,
-    cursor: Cursor = "",
+    asked: ListOf,
 ) -> VacuumPolicyPage:
     """List the VacuumPolicies of a namespace: windows, approval, and when vacuums ran."""
-    page = scanned(services, caller, VACUUM_POLICIES, namespace, (limit, cursor, {}), lambda d: [policy_of(d)])
+    page = scanned(asked, VACUUM_POLICIES, {}, lambda d: [policy_of(d)])
     return answer(request, VacuumPolicyPage(**page))  # type: ignore[return-value]
 
 

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from lethe_gateway.etags import ResourceFreshness, TableFreshness
 from lethe_gateway.identity.caller import Caller
+from lethe_gateway.lookup import ListRequest
 from lethe_gateway.problems import FieldError, Kind, Problem, unauthenticated
 from lethe_gateway.resources.datasets import DatasetSummary, DatasetView, RunView
 from lethe_gateway.resources.restatements import RestatementSummary, RestatementView
@@ -34,6 +35,7 @@ from lethe_gateway.tables.records import (
     purge_of,
     restatement_ref,
 )
+from lethe_gateway.tables.schema import IndexedState
 
 _DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _DNS_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
@@ -69,6 +71,25 @@ def caller_of(request: Request) -> Caller:
 
 
 CallerOf = Annotated[Caller, Depends(caller_of)]
+
+
+def list_request(
+    services: ServicesOf, caller: CallerOf, namespace: Namespace, limit: Limit = 100, cursor: Cursor = ""
+) -> ListRequest:
+    """The parameters that all lists have."""
+    return ListRequest(services, caller, namespace, limit, cursor)
+
+
+ListOf = Annotated[ListRequest, Depends(list_request)]
+# What lists are filtered by, in the API and in the console.
+ActiveFilter = Annotated[bool, Query(description="Only runs that have not ended.")]
+DecisionFilter = Annotated[str, Query(max_length=63, description="Only vacuums with this decision.")]
+DatasetFilter = Annotated[str, Query(max_length=253, description="Only Restatements of this Dataset.")]
+PhaseFilter = Annotated[str, Query(max_length=63, description="Only Restatements in this phase.")]
+StateFilter = Annotated[
+    list[IndexedState] | None, Query(description="Only batches in one of these states. Repeatable.")
+]
+OpenFilter = Annotated[bool, Query(alias="open", description="Only erasures that are not verified.")]
 
 
 def utc(name: str, time: datetime | None) -> datetime | None:

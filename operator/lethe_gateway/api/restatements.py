@@ -1,17 +1,18 @@
 """Routes of Restatements. All information is in resources."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from lethe.kube import RESTATEMENTS
 
 from lethe_gateway.answers import answer, responses
 from lethe_gateway.api.documents import (
     CallerOf,
-    Cursor,
-    Limit,
+    DatasetFilter,
+    ListOf,
     Namespace,
+    PhaseFilter,
     ResourceName,
     RestatementAnswer,
     RestatementPage,
@@ -27,17 +28,12 @@ router = APIRouter(tags=["restatements"])
 @router.get("/v1/namespaces/{namespace}/restatements", responses=responses(Kind.CURSOR_EXPIRED))
 def list_restatements(
     request: Request,
-    services: ServicesOf,
-    caller: CallerOf,
-    namespace: Namespace,
-    dataset: Annotated[str, Query(max_length=253, description="Only Restatements of this Dataset.")] = "",
-    phase: Annotated[str, Query(max_length=63, description="Only Restatements in this phase.")] = "",
-    limit: Limit = 100,
-    cursor: Cursor = "",
+    asked: ListOf,
+    dataset: DatasetFilter = "",
+    phase: PhaseFilter = "",
 ) -> RestatementPage:
     """List the Restatements of a namespace."""
-    asked = (limit, cursor, {"dataset": dataset, "phase": phase})
-    page = scanned(services, caller, RESTATEMENTS, namespace, asked, chosen_by(dataset, phase))
+    page = scanned(asked, RESTATEMENTS, {"dataset": dataset, "phase": phase}, chosen_by(dataset, phase))
     return answer(request, RestatementPage(**page))  # type: ignore[return-value]
 
 

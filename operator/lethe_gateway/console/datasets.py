@@ -6,7 +6,7 @@ Pages of vacuums: what is planned, when, what it costs, and the approval.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
@@ -17,9 +17,18 @@ from lethe.kube import DATASETS, VACUUM_POLICIES
 from lethe_operator.resources.manifests import vacuum_now
 
 from lethe_gateway.api.batches import batch_page
-from lethe_gateway.api.documents import CallerOf, Cursor, DatasetName, Namespace, ServicesOf, batch_answer, invalid
+from lethe_gateway.api.documents import (
+    CallerOf,
+    DatasetName,
+    DecisionFilter,
+    Namespace,
+    ServicesOf,
+    StateFilter,
+    batch_answer,
+    invalid,
+)
 from lethe_gateway.console import attention, pages, text
-from lethe_gateway.console.pages import FormOf
+from lethe_gateway.console.pages import FormOf, ListOf
 from lethe_gateway.etags import TableFreshness
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.lookup import dataset_resource, readable, scanned
@@ -31,18 +40,13 @@ from lethe_gateway.tables.records import BatchQuery
 from lethe_gateway.tables.schema import IndexedState
 
 router = APIRouter(include_in_schema=False)
-PAGE: Final = 100
-POLICIES: Final = 100
 
 
 @router.get("/console/{namespace}/vacuums")
 def list_vacuums(
     request: Request,
-    services: ServicesOf,
-    caller: CallerOf,
-    namespace: Namespace,
-    decision: Annotated[str, Query(max_length=63)] = "",
-    cursor: Cursor = "",
+    asked: ListOf,
+    decision: DecisionFilter = "",
 ) -> Response:
     """The next vacuum of each Dataset that a policy selects, and the policies."""
 
@@ -50,17 +54,17 @@ def list_vacuums(
         vacuum = vacuum_of(resource)
         return [vacuum] if vacuum.decision and (not decision or vacuum.decision == decision) else []
 
-    page = scanned(services, caller, DATASETS, namespace, (PAGE, cursor, {"decision": decision}), chosen)
-    policies = scanned(services, caller, VACUUM_POLICIES, namespace, (POLICIES, "", {}), lambda p: [policy_of(p)])
-    return pages.page(
+    filters = {"decision": decision}
+    page = scanned(asked, DATASETS, filters, chosen)
+    policies = scanned(replace(asked, cursor=""), VACUUM_POLICIES, {}, lambda p: [policy_of(p)])
+    return pages.list_page(
         request,
         "vacuums.html",
-        namespace=namespace,
+        asked,
+        page["next_cursor"],
+        filters,
         section="vacuums",
         vacuums=page["items"],
-        next_cursor=page["next_cursor"],
-        is_first=not cursor,
-        decision=decision,
         policies={p.name: p for p in policies["items"]},
     )
 
@@ -149,27 +153,24 @@ class TablePart:
 @router.get("/console/{namespace}/datasets")
 def list_datasets(
     request: Request,
-    services: ServicesOf,
-    caller: CallerOf,
-    namespace: Namespace,
+    asked: ListOf,
     name: Annotated[str, Query(max_length=253)] = "",
-    cursor: Cursor = "",
 ) -> Response:
     """The Datasets of a namespace, a page at a time."""
 
     def chosen(resource: dict[str, Any]) -> list[Any]:
         return [summary_of(resource)] if name in resource["metadata"]["name"] else []
 
-    page = scanned(services, caller, DATASETS, namespace, (PAGE, cursor, {"name": name}), chosen)
-    return pages.page(
+    filters = {"name": name}
+    page = scanned(asked, DATASETS, filters, chosen)
+    return pages.list_page(
         request,
         "datasets.html",
-        namespace=namespace,
+        asked,
+        page["next_cursor"],
+        filters,
         section="datasets",
         datasets=page["items"],
-        next_cursor=page["next_cursor"],
-        is_first=not cursor,
-        name=name,
     )
 
 
@@ -218,37 +219,33 @@ _DAY: Final = r"^(\d{4}-\d{2}-\d{2})?$"
 @router.get("/console/{namespace}/datasets/{dataset}/batches")
 def list_batches(
     request: Request,
-    services: ServicesOf,
-    caller: CallerOf,
-    namespace: Namespace,
+    asked: ListOf,
     dataset: DatasetName,
-    state: Annotated[list[IndexedState] | None, Query()] = None,
+    state: StateFilter = None,
     prefix: Annotated[str, Query(max_length=MAX_BATCH_ID_LENGTH)] = "",
     since: Annotated[str, Query(pattern=_DAY)] = "",
     until: Annotated[str, Query(pattern=_DAY)] = "",
-    cursor: Cursor = "",
 ) -> Response:
     """The batches of a Dataset, the newest first. The days are in UTC; `until` is the last one."""
-    target = readable(services, caller, namespace, dataset)
+    target = readable(asked.services, asked.caller, asked.namespace, dataset)
     states = tuple(dict.fromkeys(str(s) for s in state or ()))
     begin, end = _day("since", since), _day("until", until)
     following = end + timedelta(days=1) if end is not None else None
     filters = {"state": sorted(states), "prefix": prefix, "since": since, "until": until}
     question = {"console": "batches", "table": str(target), **filters}
-    page = batch_page(services, target, BatchQuery(states, begin, following, prefix), question, cursor, PAGE)
-    return pages.page(
+    page = batch_page(asked, target, BatchQuery(states, begin, following, prefix), question)
+    return pages.list_page(
         request,
         "batches.html",
-        namespace=namespace,
+        asked,
+        page.next_cursor,
+        filters,
         section="datasets",
         dataset=dataset,
         batches=page.items,
         freshness=page.freshness,
         states=[str(s) for s in IndexedState],
-        filters=filters,
-        next_cursor=page.next_cursor,
-        is_first=not cursor,
-        may_restate=services.identity.may(caller, Right.to_restate(namespace)),
+        may_restate=asked.services.identity.may(asked.caller, Right.to_restate(asked.namespace)),
     )
 
 

@@ -17,14 +17,17 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Scope
 
+from lethe_gateway.api.documents import CallerOf, Cursor, Namespace, ServicesOf
 from lethe_gateway.console import sessions, text
 from lethe_gateway.identity.caller import Caller
+from lethe_gateway.lookup import ListRequest
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.services import Services
 
 Form = Mapping[str, Sequence[str]]
 _TYPE: Final = "application/x-www-form-urlencoded"
 FIELDS_AT_MOST: Final = 2_000
+LIST_LENGTH: Final = 100  # items on a page of a list
 
 
 async def form_of(request: Request) -> Form:
@@ -48,6 +51,13 @@ async def form_of(request: Request) -> Form:
 
 FormOf = Annotated[Form, Depends(form_of)]
 
+
+def list_request(services: ServicesOf, caller: CallerOf, namespace: Namespace, cursor: Cursor = "") -> ListRequest:
+    """The parameters that all lists have."""
+    return ListRequest(services, caller, namespace, LIST_LENGTH, cursor)
+
+
+ListOf = Annotated[ListRequest, Depends(list_request)]
 
 # Everything comes from this server, and nothing in a page is a script or a style.
 CONTENT_SECURITY_POLICY: Final = (
@@ -109,6 +119,27 @@ _TEMPLATES: Final = _environment()
 def page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
     """Render a template with these values and those that every page has, such as the user and the address."""
     return made(request.scope, request.app.state.services, template, status, **values)
+
+
+def list_page(
+    request: Request,
+    template: str,
+    asked: ListRequest,
+    next_cursor: str | None,
+    filters: Mapping[str, Any],
+    **values: Any,
+) -> HTMLResponse:
+    """Render a page of a list, with the addresses of the first and of the next page, which have the same filters."""
+    path = quote(request.scope["path"])
+    return page(
+        request,
+        template,
+        namespace=asked.namespace,
+        filters=filters,
+        first_page=path + query(**filters) if asked.cursor else "",
+        next_page=path + query(**filters, cursor=next_cursor) if next_cursor else "",
+        **values,
+    )
 
 
 def made(scope: Scope, services: Services, template: str, status: int, **values: Any) -> HTMLResponse:

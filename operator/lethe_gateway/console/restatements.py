@@ -4,18 +4,27 @@ Pages of erasures: what is due, what blocks it, and the records.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import yaml
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from lethe.kube import DATASETS, RESTATEMENTS
 
 from lethe_gateway.api.batches import erasure_page, record_of
-from lethe_gateway.api.documents import CallerOf, Cursor, DatasetName, Namespace, ResourceName, ServicesOf
+from lethe_gateway.api.documents import (
+    CallerOf,
+    DatasetFilter,
+    DatasetName,
+    Namespace,
+    OpenFilter,
+    PhaseFilter,
+    ResourceName,
+    ServicesOf,
+)
 from lethe_gateway.api.restatements import chosen_by
 from lethe_gateway.console import attention, drafts, pages
 from lethe_gateway.console.drafts import Draft
-from lethe_gateway.console.pages import FormOf
+from lethe_gateway.console.pages import FormOf, ListOf
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.lookup import dataset_resource, readable, require_namespace, scanned
 from lethe_gateway.problems import Kind, Problem, not_found
@@ -24,7 +33,6 @@ from lethe_gateway.resources.restatements import restatement_of
 from lethe_gateway.services import Services
 
 router = APIRouter(include_in_schema=False)
-PAGE: Final = 100
 ACTIVE_SECONDS: Final = 2
 _CHANGES: Final = frozenset({Kind.FORBIDDEN, Kind.REJECTED, Kind.ALREADY_EXISTS})
 
@@ -32,25 +40,21 @@ _CHANGES: Final = frozenset({Kind.FORBIDDEN, Kind.REJECTED, Kind.ALREADY_EXISTS}
 @router.get("/console/{namespace}/restatements")
 def list_restatements(
     request: Request,
-    services: ServicesOf,
-    caller: CallerOf,
-    namespace: Namespace,
-    dataset: Annotated[str, Query(max_length=253)] = "",
-    phase: Annotated[str, Query(max_length=63)] = "",
-    cursor: Cursor = "",
+    asked: ListOf,
+    dataset: DatasetFilter = "",
+    phase: PhaseFilter = "",
 ) -> Response:
-    """List the Restatements of a namespace, or of one Dataset or phase, by name; at most PAGE of them at once."""
+    """List the Restatements of a namespace, or of one Dataset or phase, by name."""
     filters = {"dataset": dataset, "phase": phase}
-    page = scanned(services, caller, RESTATEMENTS, namespace, (PAGE, cursor, filters), chosen_by(dataset, phase))
-    return pages.page(
+    page = scanned(asked, RESTATEMENTS, filters, chosen_by(dataset, phase))
+    return pages.list_page(
         request,
         "restatements.html",
-        namespace=namespace,
+        asked,
+        page["next_cursor"],
+        filters,
         section="restatements",
         restatements=page["items"],
-        next_cursor=page["next_cursor"],
-        is_first=not cursor,
-        filters=filters,
     )
 
 
@@ -202,52 +206,46 @@ def _file(body: Mapping[str, Any]) -> Response:
 
 
 @router.get("/console/{namespace}/erasures")
-def list_open(
-    request: Request, services: ServicesOf, caller: CallerOf, namespace: Namespace, cursor: Cursor = ""
-) -> Response:
+def list_open(request: Request, asked: ListOf) -> Response:
     """The Datasets with open erasures."""
 
     def chosen(resource: dict[str, Any]) -> list[Any]:
         dataset = summary_of(resource)
         return [dataset] if dataset.erasures.open else []
 
-    page = scanned(services, caller, DATASETS, namespace, (PAGE, cursor, {"erasures": "open"}), chosen)
-    return pages.page(
+    page = scanned(asked, DATASETS, {"erasures": "open"}, chosen)
+    return pages.list_page(
         request,
         "open_erasures.html",
-        namespace=namespace,
+        asked,
+        page["next_cursor"],
+        {},
         section="erasures",
         datasets=page["items"],
-        next_cursor=page["next_cursor"],
-        is_first=not cursor,
     )
 
 
 @router.get("/console/{namespace}/datasets/{dataset}/erasures")
 def list_erasures(
     request: Request,
-    services: ServicesOf,
-    caller: CallerOf,
-    namespace: Namespace,
+    asked: ListOf,
     dataset: DatasetName,
-    open_only: Annotated[bool, Query(alias="open")] = False,
-    cursor: Cursor = "",
+    open_only: OpenFilter = False,
 ) -> Response:
     """The erasures of a Dataset: those that are open, and those that were verified."""
-    target = readable(services, caller, namespace, dataset)
+    target = readable(asked.services, asked.caller, asked.namespace, dataset)
     question = {"console": "erasures", "table": str(target), "open": open_only}
-    page = erasure_page(services, target, open_only, question, cursor, PAGE)
-    return pages.page(
+    page = erasure_page(asked, target, open_only, question)
+    return pages.list_page(
         request,
         "erasures.html",
-        namespace=namespace,
+        asked,
+        page.next_cursor,
+        {"open": "true" if open_only else ""},
         section="erasures",
         dataset=dataset,
         erasures=page.items,
         freshness=page.freshness,
-        open_only=open_only,
-        next_cursor=page.next_cursor,
-        is_first=not cursor,
     )
 
 

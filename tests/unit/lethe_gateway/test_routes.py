@@ -21,9 +21,9 @@ from lethe_gateway.resources.client import problem_of_change
 from lethe_gateway.settings import CallerLimits, GatewaySettings, UploadSettings
 from lethe_gateway.tables.looking import problem_of
 from lethe_gateway.tables.records import (
+    BatchEventType,
     BatchFacts,
-    ErasureState,
-    EventType,
+    ErasureStage,
     KnownErasure,
     PurgeFacts,
     PurgeState,
@@ -50,6 +50,57 @@ def parts(**changes: object) -> Parts:
         {"datasets": [a_dataset_body(status=DATASET_STATUS)], "restatements": [a_restatement_body("r")]}
     )
     return replace(Parts(resources=resources), **changes)  # type: ignore[arg-type]
+
+
+FOREIGN_DATASET = {
+    "conditions": [{"type": "Ready", "status": "Perhaps", "lastTransitionTime": "soon"}, {"reason": "NoType"}],
+    "batches": {"promoted": "many", "refused": 2, "refusedBatches": [{"reason": "NoId"}, {"batchId": "B"}]},
+    "buffer": "full",
+    "consolidation": {"decision": "Dreaming", "nextTime": "2026-03-01"},
+    "vacuum": {"decision": "Dreaming", "plan": {"files": [], "rows": 3, "run": "r"}, "newField": 1},
+    "runs": [{"name": "no-kind"}, {"name": "r", "kind": "Dream", "phase": "Asleep", "attempt": "first"}],
+}
+FOREIGN_POLICY = {
+    "metadata": {"name": "weekly"},
+    "spec": {"approval": "ByOracle", "window": {"schedule": "@weekly", "durationSeconds": "long"}},
+    "status": {"datasetsCount": "all", "lastRunTime": "2026-03-01T00:00:00Z"},
+}
+
+
+def test_a_list_shows_what_it_can_read_of_resources_of_another_version() -> None:
+    """A value that does not fit is absent; an object without what it needs is left out."""
+    restatement = a_restatement_body("r", {"phase": "Dreaming", "queuePosition": "first"}, operation="Dream")
+    kinds = {
+        "datasets": [a_dataset_body(status=FOREIGN_DATASET)],
+        "restatements": [restatement],
+        "vacuumpolicies": [FOREIGN_POLICY],
+    }
+    client = parts(resources=Resources(kinds)).client()
+
+    def only(path: str) -> dict[str, Any]:
+        (item,) = client.get(f"/v1/namespaces/ns/{path}").json()["items"]
+        assert isinstance(item, dict)
+        return item
+
+    dataset = only("datasets")
+    assert (dataset["ready"], dataset["batches"], dataset["buffer"], dataset["consolidation"]) == (
+        {"type": "Ready", "status": "Perhaps"},
+        {"refused": 2},
+        {},
+        {"decision": "Dreaming"},
+    )
+    assert client.get(DATASET).json()["refusedBatches"] == [{"batchId": "B"}]
+    assert only("vacuums") == {"dataset": "flights", "decision": "Dreaming", "plan": {"rows": 3}}
+    assert only("runs") == {"dataset": "flights", "name": "r", "kind": "Dream", "phase": "Asleep"}
+    assert (only("restatements")["operation"], only("restatements")["phase"]) == ("Dream", "Dreaming")
+    assert "queuePosition" not in only("restatements")
+    assert only("vacuumpolicies") == {
+        "name": "weekly",
+        "approval": "ByOracle",
+        "schedule": "@weekly",
+        "lastRunTime": "2026-03-01T00:00:00Z",
+        "conditions": [],
+    }
 
 
 @pytest.mark.parametrize(
@@ -313,7 +364,7 @@ def facts(state: str = "reverted", *, rows: int | None = 3, **changes: Any) -> B
     return BatchFacts(**{**unknown, "row": row, "shows_head": True, **changes})
 
 
-def types(of: BatchFacts) -> list[EventType]:
+def types(of: BatchFacts) -> list[BatchEventType]:
     return [e.type for e in history_of(of)]
 
 
@@ -325,22 +376,22 @@ def test_a_taken_back_batch_waits_for_its_purge_as_long_as_it_has_a_tombstone() 
     assert purge_of(facts()).state is PurgeState.DONE
     assert purge_of(facts(shows_head=False)).state is PurgeState.UNKNOWN, "an Undo may have brought its rows back"
     assert purge_of(facts(tombstone=tombstone, shows_head=False)).state is PurgeState.PENDING
-    assert EventType.PURGED not in types(facts(shows_head=False))
-    assert types(facts(tombstone=tombstone)) == [EventType.PROMOTED, EventType.REVERTED]
+    assert BatchEventType.PURGED not in types(facts(shows_head=False))
+    assert types(facts(tombstone=tombstone)) == [BatchEventType.PROMOTED, BatchEventType.REVERTED]
 
 
 def test_the_vacuum_is_named_as_long_as_its_snapshot_is_retained() -> None:
     later = NOW + timedelta(days=1)
     purged = history_of(facts(purge=PurgeFacts(12, later)))[-1]
 
-    assert (purged.type, purged.time, purged.snapshot_id) == (EventType.PURGED, later, 12)
+    assert (purged.type, purged.time, purged.snapshot_id) == (BatchEventType.PURGED, later, 12)
     assert history_of(facts())[-1].time is None
 
 
 def test_a_batch_that_was_taken_back_before_it_came_was_never_promoted_nor_purged() -> None:
     late = facts(rows=None)
 
-    assert types(late) == [EventType.REVERTED]
+    assert types(late) == [BatchEventType.REVERTED]
     assert (purge_of(late).state, history_of(late)[0].snapshot_id) == (PurgeState.NONE, 11)
 
 
@@ -355,13 +406,13 @@ def test_an_erasure_goes_through_its_states() -> None:
     outcome = ErasureOutcome(restatement=REQUEST_KEY, verified_time=NOW, record="s3://r.json", record_sha256="ab")
     request = RequestResult(key=REQUEST_KEY, name="ns/erase-1", succeeded=True, erasure=outcome)
 
-    def state(**of: Any) -> ErasureState | None:
+    def state(**of: Any) -> ErasureStage | None:
         found = erasure_of(facts("erased", **of))
         return found.state if found else None
 
-    assert state(erasure=pending) is ErasureState.ROWS_IN_TABLE
-    assert state(erasure=replace(pending, purged_at=3)) is ErasureState.NOT_VERIFIED
-    assert state(erasure=replace(pending, purged_at=3, blockers_count=2)) is ErasureState.BLOCKED
-    assert state(request=request) is ErasureState.VERIFIED
+    assert state(erasure=pending) is ErasureStage.ROWS_IN_TABLE
+    assert state(erasure=replace(pending, purged_at=3)) is ErasureStage.NOT_VERIFIED
+    assert state(erasure=replace(pending, purged_at=3, blockers_count=2)) is ErasureStage.BLOCKED
+    assert state(request=request) is ErasureStage.VERIFIED
     assert state() is None
-    assert types(facts("erased", request=request))[-1] is EventType.ERASURE_VERIFIED
+    assert types(facts("erased", request=request))[-1] is BatchEventType.ERASURE_VERIFIED

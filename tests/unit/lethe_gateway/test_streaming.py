@@ -103,12 +103,16 @@ def test_when_the_api_server_has_forgotten_the_place_the_stream_says_so_and_goes
     assert seen == ["id: 1-900\nevent: reset", "id: 1-900\nevent: reset", "id: 1-101\nevent: restatement"]
 
 
-def test_a_resource_that_cannot_be_read_does_not_stop_the_stream() -> None:
-    broken = added(1)
-    broken["object"]["status"] = {"queuePosition": "first"}
-    watches = Watches(answers=[lambda: iter([broken, added(2)])])
+def test_a_resource_with_a_value_of_another_version_is_reported_without_it() -> None:
+    foreign = added(1)
+    foreign["object"]["status"] = {"queuePosition": "first", "phase": "Parked"}
+    watches = Watches(answers=[lambda: iter([foreign, added(2)])])
 
-    assert read(watches, lambda seen: len(seen) >= 1) == ["id: 1-102\nevent: restatement"]
+    ((_, data),) = events_of(RESTATEMENTS, foreign, Reported(), "")
+
+    assert data["restatement"]["phase"] == "Parked"
+    assert "queuePosition" not in data["restatement"]
+    assert read(watches, lambda seen: len(seen) >= 2) == [f"id: 1-{n}\nevent: restatement" for n in (101, 102)]
 
 
 def test_a_stream_ends_when_its_caller_may_no_longer_list() -> None:
