@@ -28,7 +28,7 @@ from lethe_gateway.api.documents import (
     invalid,
 )
 from lethe_gateway.console import attention, pages, text
-from lethe_gateway.console.pages import FormOf, ListOf
+from lethe_gateway.console.pages import ConsoleListOf, FormOf
 from lethe_gateway.etags import TableFreshness
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.lookup import dataset_resource, readable, scanned
@@ -45,7 +45,7 @@ router = APIRouter(include_in_schema=False)
 @router.get("/console/{namespace}/vacuums")
 def list_vacuums(
     request: Request,
-    asked: ListOf,
+    asked: ConsoleListOf,
     decision: DecisionFilter = "",
 ) -> Response:
     """The next vacuum of each Dataset that a policy selects, and the policies."""
@@ -153,7 +153,7 @@ class TablePart:
 @router.get("/console/{namespace}/datasets")
 def list_datasets(
     request: Request,
-    asked: ListOf,
+    asked: ConsoleListOf,
     name: Annotated[str, Query(max_length=253)] = "",
 ) -> Response:
     """The Datasets of a namespace, a page at a time."""
@@ -219,7 +219,7 @@ _DAY: Final = r"^(\d{4}-\d{2}-\d{2})?$"
 @router.get("/console/{namespace}/datasets/{dataset}/batches")
 def list_batches(
     request: Request,
-    asked: ListOf,
+    asked: ConsoleListOf,
     dataset: DatasetName,
     state: StateFilter = None,
     prefix: Annotated[str, Query(max_length=MAX_BATCH_ID_LENGTH)] = "",

@@ -10,7 +10,7 @@ from lethe.kube import DATASETS, RESTATEMENTS
 from lethe_gateway.api.documents import CallerOf, ServicesOf
 from lethe_gateway.console import attention, pages
 from lethe_gateway.console.attention import Attention
-from lethe_gateway.console.pages import ListOf
+from lethe_gateway.console.pages import ConsoleListOf
 from lethe_gateway.identity.caller import Right
 from lethe_gateway.lookup import ListRequest, scanned
 
@@ -48,7 +48,7 @@ def show_overview(request: Request, services: ServicesOf, caller: CallerOf) -> R
 @router.get("/console/{namespace}/attention")
 def show_attention(
     request: Request,
-    asked: ListOf,
+    asked: ConsoleListOf,
     of: Annotated[Subject, Query()] = "datasets",
 ) -> Response:
     """What needs attention among the next resources of a namespace."""

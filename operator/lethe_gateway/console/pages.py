@@ -52,12 +52,14 @@ async def form_of(request: Request) -> Form:
 FormOf = Annotated[Form, Depends(form_of)]
 
 
-def list_request(services: ServicesOf, caller: CallerOf, namespace: Namespace, cursor: Cursor = "") -> ListRequest:
+def console_list_request(
+    services: ServicesOf, caller: CallerOf, namespace: Namespace, cursor: Cursor = ""
+) -> ListRequest:
     """The parameters that all lists have."""
     return ListRequest(services, caller, namespace, LIST_LENGTH, cursor)
 
 
-ListOf = Annotated[ListRequest, Depends(list_request)]
+ConsoleListOf = Annotated[ListRequest, Depends(console_list_request)]
 
 # Everything comes from this server, and nothing in a page is a script or a style.
 CONTENT_SECURITY_POLICY: Final = (

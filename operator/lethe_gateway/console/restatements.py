@@ -24,7 +24,7 @@ from lethe_gateway.api.documents import (
 from lethe_gateway.api.restatements import chosen_by
 from lethe_gateway.console import attention, drafts, pages
 from lethe_gateway.console.drafts import Draft
-from lethe_gateway.console.pages import FormOf, ListOf
+from lethe_gateway.console.pages import ConsoleListOf, FormOf
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.lookup import dataset_resource, readable, require_namespace, scanned
 from lethe_gateway.problems import Kind, Problem, not_found
@@ -40,7 +40,7 @@ _CHANGES: Final = frozenset({Kind.FORBIDDEN, Kind.REJECTED, Kind.ALREADY_EXISTS}
 @router.get("/console/{namespace}/restatements")
 def list_restatements(
     request: Request,
-    asked: ListOf,
+    asked: ConsoleListOf,
     dataset: DatasetFilter = "",
     phase: PhaseFilter = "",
 ) -> Response:
@@ -206,7 +206,7 @@ def _file(body: Mapping[str, Any]) -> Response:
 
 
 @router.get("/console/{namespace}/erasures")
-def list_open(request: Request, asked: ListOf) -> Response:
+def list_open(request: Request, asked: ConsoleListOf) -> Response:
     """The Datasets with open erasures."""
 
     def chosen(resource: dict[str, Any]) -> list[Any]:
@@ -228,7 +228,7 @@ def list_open(request: Request, asked: ListOf) -> Response:
 @router.get("/console/{namespace}/datasets/{dataset}/erasures")
 def list_erasures(
     request: Request,
-    asked: ListOf,
+    asked: ConsoleListOf,
     dataset: DatasetName,
     open_only: OpenFilter = False,
 ) -> Response:

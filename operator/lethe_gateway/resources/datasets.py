@@ -54,7 +54,7 @@ class TableName(TableSpec):
 
 
 @without("sequence_number", "ledger", "accepted_head")
-class TableView(TableStatus):
+class TableStatusView(TableStatus):
     """The table as the operator last read it."""
 
 
@@ -97,7 +97,7 @@ class DatasetView(DatasetSummary):
     """The UID of the resource."""
     batch_column: Annotated[str | None, SameAs(DatasetSpec)] = None
     buffer_uri: Annotated[str | None, SameAs(BufferSpec, "uri")] = None
-    table_state: TableView = Field(default_factory=TableView)
+    table_state: TableStatusView = Field(default_factory=TableStatusView)
     conditions: tuple[ConditionView, ...] = Field(default_factory=tuple)
     """All conditions of the Dataset."""
     refused_batches: Annotated[tuple[RefusedBatch, ...], SameAs(BatchCounts)] = Field(default_factory=tuple)

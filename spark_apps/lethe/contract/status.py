@@ -547,7 +547,7 @@ S = TypeVar("S", bound=ApiModel)
 
 
 def parse_status(model: type[S], document: object) -> S:
-    """Parse a status, or a part of one.
+    """Parse a status, a part of one, or what an answer shows of it.
 
     A value that does not fit the model is left out, so that a status that another version or a person wrote stops nothing. If an
     object needs that value, the object is left out.

@@ -16,6 +16,7 @@ from lethe.contract.schema import (
     Int32,
     Required,
     Rule,
+    SameAs,
     Shape,
     StoredDefault,
     between,
@@ -215,6 +216,21 @@ def test_a_field_without_a_default_is_required_and_one_that_says_so() -> None:
     """Parsing has a default for the second, for objects from before it was required."""
     assert model_schema(Example)["required"] == ["name", "needed"]
     assert Example(name="a").needed == Limits()
+
+
+def test_a_field_that_is_the_same_as_another_has_its_docstring_in_both_schemas() -> None:
+    """An answer that shows a field does not describe it again."""
+
+    class Shown(ApiModel):
+        """What an answer shows of Example."""
+
+        name: Annotated[str | None, SameAs(Example)] = None
+        key: Annotated[str | None, SameAs(Example, "name")] = None
+
+    schema = Shown.model_json_schema()["properties"]
+
+    assert {name: field["description"] for name, field in schema.items()} == {"name": "Its name.", "key": "Its name."}
+    assert model_schema(Shown)["properties"]["key"] == {"type": "string", "description": "Its name."}
 
 
 def test_limits_are_the_api_servers_alone() -> None:
