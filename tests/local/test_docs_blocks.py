@@ -268,7 +268,7 @@ def test_the_gateway(reader: Reader) -> None:
     variables = {"G": reader.gateway, "TOKEN": reader.token(), "AUTH": f"Authorization: Bearer {reader.token()}"}
     page = "docs/gateway.md"
     blocks = list(blocks_of(page, (ROOT / page).read_text()))
-    first, *requests = chosen(blocks, "$G/v1/namespaces/default/runs").text.splitlines()
+    first, *requests = chosen(blocks, "$G/v1/namespaces/default/changes").text.splitlines()
     assert first.startswith("G=https://")  # what the variables are here
 
     for request in requests:
