@@ -241,7 +241,9 @@ class Attempts:
     """What is known of the attempts to commit."""
 
     in_doubt: bool = False
-    """Whether the answer to an attempt was lost: it may have succeeded, or may succeed later. Its files must not be deleted."""
+    """Whether an attempt may have succeeded, or may succeed later: its answer was lost, or the run was stopped before the attempt
+    was dealt with. Its files must not be deleted.
+    """
 
 
 def commit_on_ledger(
@@ -266,6 +268,7 @@ def commit_on_ledger(
         Exception: The errors of `plan` and of reading the table.
     """
     context.reporter.phase(Phase.COMMITTING)
+    attempts = attempts if attempts is not None else Attempts()
     began = time.monotonic()
     for attempt in itertools.count(1):
         base = observe_base(context, table, seen)
@@ -273,7 +276,7 @@ def commit_on_ledger(
         if isinstance(wanted, NothingToCommit):
             return Committed(wanted.outcome, None)
         try:
-            return Committed(wanted.outcome, _try_once(context, table, base, wanted))
+            return Committed(wanted.outcome, _try_once(context, table, base, wanted, attempts))
         except ConflictError as e:
             # A catalog may refuse a commit for ever; a table that moved is another writer's success.
             moved = e.reason in ("LedgerMoved", "DataMoved")
@@ -281,8 +284,6 @@ def commit_on_ledger(
                 raise
             log.info("attempt %d to commit lost its race and is planned again: %s", attempt, e.reason)
         except UnknownCommitState as e:
-            if attempts is not None:
-                attempts.in_doubt = True
             if attempt >= ATTEMPTS:
                 raise
             log.warning("attempt %d to commit: %s; checking the ledger", attempt, e.reason)
@@ -290,7 +291,7 @@ def commit_on_ledger(
     raise AssertionError("unreachable")
 
 
-def _try_once(context: Committer, table: IcebergTable, base: Base, wanted: Intent[T]) -> int:
+def _try_once(context: Committer, table: IcebergTable, base: Base, wanted: Intent[T], attempts: Attempts) -> int:
     delta = base.restore_tombstones(wanted.delta)
     carriers = needed_carriers(base.facts.snapshots, base.loaded.carriers)
     written = ledger_store.write(base.iceberg.io, base.facts, base.loaded, delta, carriers, wanted.vacuumed)
@@ -307,9 +308,17 @@ def _try_once(context: Committer, table: IcebergTable, base: Base, wanted: Inten
         keys[names.UNFINISHED] = "true"
     context.step("before-commit")
     with tracing.span("commit", {"lethe.table": table.full_name, "lethe.change": type(wanted.change).__name__}):
-        snapshot_id = commit(table, wanted.change, keys, base.expectation, base.facts.beginning, wanted.staged)
+        in_doubt, attempts.in_doubt = attempts.in_doubt, True
+        try:
+            snapshot_id = commit(table, wanted.change, keys, base.expectation, base.facts.beginning, wanted.staged)
+        except UnknownCommitState:
+            raise
+        except LetheError:
+            attempts.in_doubt = in_doubt
+            raise
         tracing.describe({"lethe.snapshot.id": snapshot_id})
     context.step("after-commit")
+    attempts.in_doubt = in_doubt
     return snapshot_id
 
 
