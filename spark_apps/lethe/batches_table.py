@@ -58,6 +58,9 @@ from lethe.ledger.ledger import BatchEntry, get_many
 from lethe.ledger_store import TooDifferent, all_batches, changed_batches
 from lethe.storage.properties import require_safe_table
 
+log = logging.getLogger(__name__)
+
+
 BATCH_ID: Final = 1
 STATE: Final = 2
 PARALLEL: Final = 4
@@ -82,6 +85,25 @@ ARROW: Final = SCHEMA.as_arrow()
 _VALUES: Final = attrgetter(*ARROW.names)
 SPEC: Final = PartitionSpec(PartitionField(STATE, 1000, IdentityTransform(), "state"))
 ORDER: Final = SortOrder(SortField(BATCH_ID, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST))
+
+SIZES: Final = Sizes()
+_GROUP_ROWS: Final = 50_000  # rows as Python objects
+
+# With more than MAX_SNAPSHOTS, expire all but KEPT_SNAPSHOTS. A reader may take as long as KEPT_SNAPSHOTS commits.
+MAX_SNAPSHOTS: Final = 40
+KEPT_SNAPSHOTS: Final = 20
+
+MAX_ATTEMPTS: Final = 6
+LOST_RACES_ENOUGH: Final = 2  # after so many lost races, another update has shown this ledger
+_PROPERTIES: Final = {
+    "format-version": "2",
+    "write.metadata.metrics.column.batch_id": "full",
+    "write.parquet.compression-codec": "zstd",
+    # Plan again after a lost race. A retry by PyIceberg would add the same rows to those of the winner.
+    "commit.retry.num-retries": "0",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "10",
+}
 
 
 @dataclass(frozen=True)
@@ -185,10 +207,6 @@ def read_rows(table: Table, states: Collection[str] = (), ids: Collection[str] =
 
 def _one_of(column: str, values: Collection[str]) -> BooleanExpression:
     return In(column, frozenset(values))  # type: ignore[call-arg]  # mypy's plugin sees only pydantic's fields
-
-
-SIZES: Final = Sizes()
-_GROUP_ROWS: Final = 50_000  # rows as Python objects
 
 
 @dataclass(frozen=True)
@@ -305,13 +323,6 @@ def _arrow(rows: Iterable[BatchRow]) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-log = logging.getLogger(__name__)
-
-# With more than MAX_SNAPSHOTS, expire all but KEPT_SNAPSHOTS. A reader may take as long as KEPT_SNAPSHOTS commits.
-MAX_SNAPSHOTS: Final = 40
-KEPT_SNAPSHOTS: Final = 20
-
-
 def expire_old(table: Table) -> int:
     """Expire the oldest snapshots, except those that tags and branches name.
 
@@ -362,19 +373,6 @@ def _manifests(table: Table, snapshots: Iterable[Snapshot]) -> dict[str, Manifes
 
 def _data_files(table: Table, manifest: ManifestFile) -> list[str]:
     return [e.data_file.file_path for e in manifest.fetch_manifest_entry(table.io, discard_deleted=True)]
-
-
-MAX_ATTEMPTS: Final = 6
-LOST_RACES_ENOUGH: Final = 2  # after so many lost races, another update has shown this ledger
-_PROPERTIES: Final = {
-    "format-version": "2",
-    "write.metadata.metrics.column.batch_id": "full",
-    "write.parquet.compression-codec": "zstd",
-    # Plan again after a lost race. A retry by PyIceberg would add the same rows to those of the winner.
-    "commit.retry.num-retries": "0",
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "10",
-}
 
 
 @dataclass(frozen=True)

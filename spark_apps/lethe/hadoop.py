@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 
 READ_ATTEMPTS: Final = 10  # attempts to read the newest version
 
+TYPE: Final = "hadoop"
+WAREHOUSE: Final = "warehouse"
+
 
 @dataclass(frozen=True)
 class MetadataVersion:
@@ -219,10 +222,6 @@ class MetadataFolder:
         number = versions.version_of(name)
         assert number is not None
         return MetadataVersion(number, location, content, text, document)
-
-
-TYPE: Final = "hadoop"
-WAREHOUSE: Final = "warehouse"
 
 
 class FolderCatalog(NoopCatalog):

@@ -15,6 +15,16 @@ from urllib.parse import urlencode
 
 import urllib3
 
+PAGE: Final = 500
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON: Final = "application/json"
+# Lists of names, labels and versions, without specs, statuses and data.
+METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+# The characters of object names. Others, such as a slash, would make a path of another object.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
+
+Document = dict[str, Any]
+
 
 class KubeError(Exception):
     """The API server rejected a request, or did not answer (`status` 0)."""
@@ -65,15 +75,6 @@ def error_of(status: int, content: bytes, request: str) -> KubeError:
     elif status in (400, 401, 403, 405, 413, 422):
         kind = RequestRefused
     return kind(status, reason, f"{request}: {explanation}", explanation)
-
-
-PAGE: Final = 500
-MERGE_PATCH: Final = "application/merge-patch+json"
-JSON: Final = "application/json"
-# Lists of names, labels and versions, without specs, statuses and data.
-METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-# The characters of object names. Others, such as a slash, would make a path of another object.
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,6 @@ EVENTS: Final = ResourceKind("/apis/events.k8s.io/v1", "events", "Event")
 # The kinds that the operator watches. Where Kubeflow's operator is installed, it watches SparkApplications too.
 WATCHED: Final = (DATASETS, RESTATEMENTS, VACUUM_POLICIES, JOBS, PODS, CONFIG_MAPS, LEASES)
 BY_NAME: Final = {k.name: k for k in (CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, JOBS, SPARK_APPLICATIONS)}
-
-Document = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,17 @@ T = TypeVar("T")
 WHOLE_UP_TO_BYTES: Final = 4 * 1024 * 1024
 PARALLEL_READS: Final = 8
 
+THRESHOLDS = overlay.Thresholds()
+
+# Sets the snapshot id of an entry when it is read.
+_FINISH: Mapping[str, Callable[[Any, int | None], Any]] = {"batches": settled_batch, "requests": settled_request}
+
+V = TypeVar("V")
+
+# The largest number of entries in chunks that are not shared. With more, reading the whole new ledger is cheaper. That happens
+# after a merge of all chunks, once in as many changes as there are entries.
+MAX_COMPARED: Final = 200_000
+
 
 def read_file(io: FileIO, uri: str) -> bytes:
     """Read a ledger file.
@@ -361,9 +372,6 @@ def _missing(uri: str) -> LedgerError:
     return LedgerError("LedgerMissing", f"the ledger file {uri} is missing. Restore it, or roll the table back.")
 
 
-THRESHOLDS = overlay.Thresholds()
-
-
 @dataclass(frozen=True)
 class Loaded:
     """A loaded ledger."""
@@ -622,10 +630,6 @@ class _Writer:
             stream.write(content)
 
 
-# Sets the snapshot id of an entry when it is read.
-_FINISH: Mapping[str, Callable[[Any, int | None], Any]] = {"batches": settled_batch, "requests": settled_request}
-
-
 def ledger_of(io: FileIO, pointer: str, root: Root, carrier_id: int | None) -> Ledger:
     """The ledger of a root that was read.
 
@@ -684,13 +688,6 @@ def _readers(part: Mapping[Any, Any]) -> tuple[ChunkReader[Any, Any], ...]:
         return part.chunks
     assert not part, "the base of a written ledger must be a loaded ledger"
     return ()
-
-
-V = TypeVar("V")
-
-# The largest number of entries in chunks that are not shared. With more, reading the whole new ledger is cheaper. That happens
-# after a merge of all chunks, once in as many changes as there are entries.
-MAX_COMPARED: Final = 200_000
 
 
 class TooDifferent(Exception):

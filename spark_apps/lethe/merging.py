@@ -40,6 +40,15 @@ from lethe.writing.data_files import (
     sort_keys_of,
 )
 
+# Files up to this size are fetched whole, because latency dominates. Bytes.
+_WHOLE: Final = 8 * 1024**2
+
+# A row group is copied if it has at least this fraction of the table's row-group size.
+_COPIED_FROM: Final = 0.5
+
+# Rows that are sorted in memory have at most so many bytes there.
+SORTED_BYTES: Final = 256 * 1024**2
+
 
 class NotInOrder(Exception):
     """It is not proven that the rows are in order."""
@@ -87,10 +96,6 @@ class Arrangement:
             if shares or (self._last is not None and bounds.lower < self._last):
                 raise NotInOrder
             self._last, begins = bounds.upper, False
-
-
-# Files up to this size are fetched whole, because latency dominates. Bytes.
-_WHOLE: Final = 8 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -151,10 +156,6 @@ def opened(io: FileIO, files: Sequence[FileToMerge]) -> Generator[OpenFile, None
 def _content(io: FileIO, path: str) -> bytes:
     with io.new_input(path).open() as stream:
         return bytes(stream.read())
-
-
-# A row group is copied if it has at least this fraction of the table's row-group size.
-_COPIED_FROM: Final = 0.5
 
 
 class MergedFile:
@@ -314,10 +315,6 @@ class _Waiting:
         self.in_memory = rest.nbytes
         self.tables = [rest] if rest.num_rows else []
         return rows
-
-
-# Rows that are sorted in memory have at most so many bytes there.
-SORTED_BYTES: Final = 256 * 1024**2
 
 
 @dataclass(frozen=True)

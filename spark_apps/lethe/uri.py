@@ -12,6 +12,14 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
+# Aliases of schemes.
+_SAME: Final = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
+_DECODED_AT_MOST: Final = 4  # times; decoding turns `%252e` into `%2e`, and decoding again into `.`
+_LOCALHOST: Final = "localhost"
+# What stores accept at most.
+NAME_BYTES: Final = 255  # of the name of a file or folder, on Linux and macOS
+KEY_BYTES: Final = 1024  # of the key of an object, in S3, Google Cloud Storage and Azure
+
 
 class Backend(StrEnum):
     """The kinds of object stores. Values are the schemes that `scheme_of` returns."""
@@ -20,15 +28,6 @@ class Backend(StrEnum):
     S3 = "s3"
     GCS = "gs"
     AZURE = "abfss"
-
-
-# Aliases of schemes.
-_SAME: Final = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
-_DECODED_AT_MOST: Final = 4  # times; decoding turns `%252e` into `%2e`, and decoding again into `.`
-_LOCALHOST: Final = "localhost"
-# What stores accept at most.
-NAME_BYTES: Final = 255  # of the name of a file or folder, on Linux and macOS
-KEY_BYTES: Final = 1024  # of the key of an object, in S3, Google Cloud Storage and Azure
 
 
 class Place(NamedTuple):

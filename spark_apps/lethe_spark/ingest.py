@@ -84,10 +84,26 @@ from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.jvm.table import run_folder
 from lethe_spark.run.context import RunContext, table_properties
 
+log = logging.getLogger(__name__)
+
+
 BYTES_PER_GROUP: Final = 128 * 1024 * 1024
 FILES_PER_GROUP: Final = 1000
 # The cost of the request for a file, as the number of bytes that could be read in the same time.
 BYTES_PER_FILE: Final = 256 * 1024
+
+# Footers that the driver reads itself: starting tasks for them would take longer.
+IN_DRIVER: Final = FILES_AT_MOST
+
+# Up to this size one of Spark's tasks sorts the rows of a partition. Above it, several tasks share a partition.
+ONE_PASS_BYTES: Final = 1024 * 1024 * 1024
+# Rows of one batch that a task of Arrow sorts in memory.
+SORTED_BYTES: Final = 512 * 1024 * 1024
+_ROWS_AT_ONCE: Final = 65_536
+# Spark's setting of how many rows it sends to Python at a time.
+_ROWS_PER_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_TARGET_SIZE: Final = "write.target-file-size-bytes"
+_DEFAULT_TARGET_SIZE: Final = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -188,10 +204,6 @@ def read_files(spark: SparkSession, groups: Sequence[Group], reader: Reader, lay
     return ReadRows(blocks, reports.value.outcomes, reports.value.blocks)
 
 
-# Footers that the driver reads itself: starting tasks for them would take longer.
-IN_DRIVER: Final = FILES_AT_MOST
-
-
 def read_footers(spark: SparkSession, reader: FooterReader, tasks: Sequence[FileTask]) -> list[Footer]:
     """Read the footers of files, in any order.
 
@@ -216,18 +228,6 @@ def _by_tasks(spark: SparkSession, reader: FooterReader, tasks: Sequence[FileTas
     except (PySparkException, *JvmError) as e:
         raise reading_failure(e) from e
     return [Footer.decode(text) for text in texts]
-
-
-log = logging.getLogger(__name__)
-# Up to this size one of Spark's tasks sorts the rows of a partition. Above it, several tasks share a partition.
-ONE_PASS_BYTES: Final = 1024 * 1024 * 1024
-# Rows of one batch that a task of Arrow sorts in memory.
-SORTED_BYTES: Final = 512 * 1024 * 1024
-_ROWS_AT_ONCE: Final = 65_536
-# Spark's setting of how many rows it sends to Python at a time.
-_ROWS_PER_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_TARGET_SIZE: Final = "write.target-file-size-bytes"
-_DEFAULT_TARGET_SIZE: Final = 512 * 1024 * 1024
 
 
 class PathsParam(AccumulatorParam[list[str]]):

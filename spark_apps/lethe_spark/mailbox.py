@@ -30,6 +30,9 @@ from pydantic import ValidationError
 
 from lethe_spark.run.kube import PodApi
 
+log = logging.getLogger(__name__)
+
+
 U = TypeVar("U")
 
 # The least time between two upkeeps of a Dataset.
@@ -40,6 +43,16 @@ UPKEEP_LATE_SECONDS: Final = 90.0
 UPKEEPS_AT_ONCE: Final = 2
 # An event that was sent before a key was removed may still contain the key.
 SETTLED_FOR_SECONDS: Final = 60.0
+
+# Duration of one watch. It also limits how long a dead connection goes unnoticed.
+WATCH_SECONDS: Final = 50
+# A watch that ended sooner is followed by a pause of this length.
+SHORTEST_SECONDS: Final = 0.5
+# Pauses after the first, second, … failure in a row.
+PAUSES_SECONDS: Final = (0.2, 1.0, 2.0, 5.0)
+
+# Bounds of histograms, in seconds.
+BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 
 @dataclass(frozen=True)
@@ -216,16 +229,6 @@ class Mailbox(Generic[U]):
         return text == post.text and now < until
 
 
-log = logging.getLogger(__name__)
-
-# Duration of one watch. It also limits how long a dead connection goes unnoticed.
-WATCH_SECONDS: Final = 50
-# A watch that ended sooner is followed by a pause of this length.
-SHORTEST_SECONDS: Final = 0.5
-# Pauses after the first, second, … failure in a row.
-PAUSES_SECONDS: Final = (0.2, 1.0, 2.0, 5.0)
-
-
 def receive(
     mailbox: Mailbox[Any], news: threading.Condition, data: Mapping[str, str], drop: Callable[..., None]
 ) -> None:
@@ -343,10 +346,6 @@ class Watching:
                     int(config_map.get("code") or 0), str(config_map.get("reason")), "the API server ended the watch"
                 )
         return str(config_map["metadata"]["resourceVersion"])
-
-
-# Bounds of histograms, in seconds.
-BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 
 def metrics_port(environ: Mapping[str, str]) -> int | None:

@@ -16,6 +16,8 @@ MAX_BATCH_ID_LENGTH = 256
 FORMAT_EXTENSIONS: Final = (".parquet", ".orc", ".avro", ".json", ".jsonl", ".ndjson", ".csv")
 COMPRESSION_EXTENSIONS: Final = (".gz", ".zst", ".bz2", ".lz4")
 
+NOT_PART_OF_A_REQUEST = frozenset({"suspend", "cancel", "deadlineSeconds", "ttlSecondsAfterFinished"})
+
 
 def batch_folder(column: str, batch_id: str) -> str:
     """The folder name of a batch in a buffer: `<column>=<percent-encoded id>`."""
@@ -75,9 +77,6 @@ def run_id(dataset_uid: str, kind: str, keys: Iterable[str]) -> str:
     """The deterministic run id: 32 hex digits of SHA-256 over the UID of the Dataset, the kind, and the sorted keys."""
     document = json.dumps([dataset_uid, kind, sorted(keys)], ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(document.encode()).hexdigest()[:32]
-
-
-NOT_PART_OF_A_REQUEST = frozenset({"suspend", "cancel", "deadlineSeconds", "ttlSecondsAfterFinished"})
 
 
 def request_key(namespace: str, name: str, spec: Mapping[str, Any]) -> str:

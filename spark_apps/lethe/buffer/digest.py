@@ -29,6 +29,9 @@ OBJECTS_PER_SWEEP: Final = 20_000
 
 LookUp = Callable[[Sequence[str]], Mapping[str, BatchEntry]]
 
+# The content of each folder of the buffer, by its name. None: the folder is empty.
+Folders = Mapping[str, BufferedBatch | NoBatch | None]
+
 
 class BufferState(Enum):
     """The state of a batch in the buffer."""
@@ -335,10 +338,6 @@ def _age(batch: WaitingBatch) -> tuple[datetime, str]:
 
 def _hash(batch_id: str) -> int:
     return hash(batch_id) & 0xFFFF_FFFF_FFFF_FFFF
-
-
-# The content of each folder of the buffer, by its name. None: the folder is empty.
-Folders = Mapping[str, BufferedBatch | NoBatch | None]
 
 
 def with_folders(

@@ -24,6 +24,8 @@ OBJECTS_AT_MOST: Final = 100_000
 _FOLDER_MARKER: Final = "_$folder$"  # of Hadoop's S3 clients, also that of EMR
 _ANY_FOLDER: Final = "s3://buffer/batch"
 
+_TABLE: Final = "is not a batch: it is part of an Iceberg table"
+
 
 @dataclass(frozen=True)
 class BufferedBatch:
@@ -105,9 +107,6 @@ def path_problem(path: str) -> str | None:
 def same_id(batch_id: str) -> str:
     """Why none of several folders or files of one id is a batch: it is unknown which of them the producer means."""
     return f"several names in the buffer belong to the batch {batch_id!r}"
-
-
-_TABLE: Final = "is not a batch: it is part of an Iceberg table"
 
 
 class Layout(Protocol):

@@ -23,6 +23,13 @@ from lethe.buffer.layout import BufferedBatch, fingerprint, is_data
 from lethe.contract.settings import Refusal
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger, get_many
 
+_DIGITS = 12  # of a fingerprint: one batch id is refused a handful of times, not millions
+
+# Data files of the batches of a run. A Spark Job, too, reads the footers of so many files in its driver.
+FILES_AT_MOST: Final = 1000
+# Objects in the buffer, which the run lists completely: some seconds of one core.
+OBJECTS_AT_MOST: Final = 20_000
+
 
 @dataclass(frozen=True)
 class Promotion:
@@ -145,9 +152,6 @@ def _is_news(known: BatchEntry | None, found: JudgedBatch) -> bool:
     if known is None:
         return True
     return not known.blocks_promotion and (known.refusal, known.objects) != (found.refusal, found.objects)
-
-
-_DIGITS = 12  # of a fingerprint: one batch id is refused a handful of times, not millions
 
 
 @dataclass(frozen=True)
@@ -322,9 +326,3 @@ def sweep_of(batch: BufferedBatch, entry: BatchEntry, retention_seconds: int, no
     if not unexpected:
         delete += [o for o in batch.objects if o.key.endswith(f"/{names.SUCCESS_MARKER}")]
     return Sweep(tuple(delete), unexpected)
-
-
-# Data files of the batches of a run. A Spark Job, too, reads the footers of so many files in its driver.
-FILES_AT_MOST: Final = 1000
-# Objects in the buffer, which the run lists completely: some seconds of one core.
-OBJECTS_AT_MOST: Final = 20_000

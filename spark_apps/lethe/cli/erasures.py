@@ -38,6 +38,10 @@ from lethe.restatement.plan import KEY_BYTES_AT_LEAST, name_of, recalled, values
 
 CANONICAL_SINCE = 2  # format version
 
+_HEADERS: Final = ("RESTATEMENT", "OPERATION", "STATE", "DUE", "VERIFIED", "TICKET", "RECORD")
+_WIDE: Final = ("BLOCKED BY", "REASON", "SHA256")
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
 
 @dataclass(frozen=True)
 class ListedErasure:
@@ -232,11 +236,6 @@ def _verified_time(document: Mapping[str, Any]) -> datetime | None:
         return datetime.fromisoformat(str(_at(document, "verified", "time")))
     except ValueError:
         return None
-
-
-_HEADERS: Final = ("RESTATEMENT", "OPERATION", "STATE", "DUE", "VERIFIED", "TICKET", "RECORD")
-_WIDE: Final = ("BLOCKED BY", "REASON", "SHA256")
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.group()

@@ -21,6 +21,11 @@ from lethe.base.errors import InputError, LetheError, TransientError
 DEBUG = "LETHE_DEBUG"
 PLUGIN: Final = "kubectl lethe"
 
+_RESOURCES: Final = "lethe_kubectl.commands"
+
+# The texts of these errors can contain addresses with passwords, or rows: print only the name of the class.
+_UNAVAILABLE = ("sqlalchemy", "botocore", "urllib3", "requests", "psycopg2", "pyiceberg.exceptions", "socket")
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -33,8 +38,6 @@ class Entry:
     extra: str = ""
     """The extra of lethe-lake that it needs; "": none."""
 
-
-_RESOURCES: Final = "lethe_kubectl.commands"
 
 COMMANDS: Final = {
     "approve": Entry("lethe_kubectl.vacuum", "approve", "Approve the planned vacuum of a Dataset.", "kubectl"),
@@ -119,10 +122,6 @@ def _loaded(name: str, entry: Entry) -> click.Command:
         raise InputError("NotInstalled", f"`lethe {name}` needs {missing}. Run: pip install 'lethe-lake[{extra}]'")
 
     return not_installed
-
-
-# The texts of these errors can contain addresses with passwords, or rows: print only the name of the class.
-_UNAVAILABLE = ("sqlalchemy", "botocore", "urllib3", "requests", "psycopg2", "pyiceberg.exceptions", "socket")
 
 
 def _unexpected(error: Exception) -> LetheError:

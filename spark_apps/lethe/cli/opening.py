@@ -19,6 +19,11 @@ from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, observe
 from lethe.ledger.ledger import Ledger
 
+_RESOLVER: Final = "lethe_kubectl.lookup"
+_COMPLETION: Final = "lethe_kubectl.lookup"
+_PREFIX: Final = "dataset/"
+F = TypeVar("F", bound=Callable[..., Any])
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -66,12 +71,6 @@ def open_table(name: str, batch_column: str = "batch_id") -> Opened:
     except (NoSuchTableError, NoSuchNamespaceError) as e:
         raise InputError("TableNotFound", f"catalog {catalog} has no table {table_name}.") from e
     return Opened(name, table, observe(table, batch_column, name), catalogs.properties(catalog))
-
-
-_RESOLVER: Final = "lethe_kubectl.lookup"
-_COMPLETION: Final = "lethe_kubectl.lookup"
-_PREFIX: Final = "dataset/"
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)

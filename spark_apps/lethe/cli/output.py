@@ -19,6 +19,18 @@ from rich.table import Table
 # A pipe or a file has no width: do not wrap lines there.
 UNWRAPPED_WIDTH = 100_000
 
+table_argument = click.argument("table")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+output_option = click.option(
+    "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "name"]), default="table", show_default=True
+)
+batch_column_option = click.option(
+    "--batch-column",
+    default="batch_id",
+    show_default=True,
+    help="The batch column, for a table that Lethe has not prepared. A prepared table has it in a table property.",
+)
+
 
 def console() -> Console:
     """Standard output. Where it is not a terminal, lines are plain and of any length."""
@@ -107,19 +119,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return time_text(value)
     raise TypeError(f"no JSON for {type(value).__name__}")
-
-
-table_argument = click.argument("table")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-output_option = click.option(
-    "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "name"]), default="table", show_default=True
-)
-batch_column_option = click.option(
-    "--batch-column",
-    default="batch_id",
-    show_default=True,
-    help="The batch column, for a table that Lethe has not prepared. A prepared table has it in a table property.",
-)
 
 
 class Time(click.ParamType):

@@ -81,6 +81,20 @@ _NARROWER: Final[Mapping[type[PrimitiveType], PrimitiveType]] = {
     TimestampType: DateType(),
 }
 
+_NAMES: Final = (".metadata.json", ".metadata.json.gz", ".gz.metadata.json")
+_PATH_PREFIX, _PATH_SUFFIX = "write.", ".path"
+
+MIN_VALUE_BYTES: Final = 5  # almost every compressed file contains a shorter value by chance
+MAX_DEPTH: Final = 5  # archives in archives
+MAX_BYTES: Final = 2**30  # of what one object unpacks to
+_PUFFIN: Final = b"PFA1"
+_KNOWN: Final = (b"crc\0",)  # formats without anything inside that the raw bytes do not show
+
+# Decoders at once, and the memory of each. An auditor has a machine of their own, and data files may be large.
+DECODERS: Final = 4
+MEMORY_BYTES: Final = 4 * 1024**3
+_LIMITS: Final = Limits(memory_bytes=MEMORY_BYTES)
+
 
 def bound_values(texts: Iterable[str], schemas: Iterable[Schema]) -> dict[int, frozenset[bytes]]:
     """By field id, the values as bounds have them. Only of fields whose type has such values.
@@ -125,10 +139,6 @@ def _value(text: str, kind: PrimitiveType) -> Any:
             raise ValueError
         return scaled
     return StringLiteral(text).to(kind).value
-
-
-_NAMES: Final = (".metadata.json", ".metadata.json.gz", ".gz.metadata.json")
-_PATH_PREFIX, _PATH_SUFFIX = "write.", ".path"
 
 
 @dataclass
@@ -205,13 +215,6 @@ def _parsed(content: bytes | None) -> Mapping[str, Any] | None:
 
 def _dicts(value: Any) -> Iterator[Mapping[str, Any]]:
     yield from (v for v in value if isinstance(v, dict)) if isinstance(value, list) else ()
-
-
-MIN_VALUE_BYTES: Final = 5  # almost every compressed file contains a shorter value by chance
-MAX_DEPTH: Final = 5  # archives in archives
-MAX_BYTES: Final = 2**30  # of what one object unpacks to
-_PUFFIN: Final = b"PFA1"
-_KNOWN: Final = (b"crc\0",)  # formats without anything inside that the raw bytes do not show
 
 
 class UnsearchableContent(Exception):
@@ -547,12 +550,6 @@ def _forms_of(text: str) -> Iterator[bytes]:
     for shift, start in ((0, 0), (1, 2), (2, 3)):  # in Base64, the form depends on what comes before
         encoded = base64.b64encode(b"\0" * shift + data)
         yield encoded[start : (shift + len(data)) * 8 // 6]
-
-
-# Decoders at once, and the memory of each. An auditor has a machine of their own, and data files may be large.
-DECODERS: Final = 4
-MEMORY_BYTES: Final = 4 * 1024**3
-_LIMITS: Final = Limits(memory_bytes=MEMORY_BYTES)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,18 @@ Message: TypeAlias = tuple[dict[str, Any], list[memoryview]]
 _PARTS_AT_ONCE: Final = 256
 _SOCKET_BYTES: Final = 1024**2
 
+# A request: the name of a module that the decoder needs. With it come the link, the file of the mark, and the pipe of the status.
+REQUEST_BYTES: Final = 128
+STATUS: Final = struct.Struct(
+    "=q"
+)  # in the pipe: first the pid (0: none could be started), last the status of `waitpid`
+MARK: Final = struct.Struct("=qq")  # the unit that is being decoded, and how many of its rows are
+MARK_BYTES: Final = 4096
+NOTHING: Final = -1  # no unit is being decoded
+SEVERAL: Final = -2  # rows of several units are being converted together
+# The exit code of a decoder that has used up its memory.
+OUT_OF_MEMORY: Final = 77
+
 
 class Closed(Exception):
     """The other side has closed the link, or has ended."""
@@ -105,19 +117,6 @@ class Link:
                 raise Closed
             done += count
         return content
-
-
-# A request: the name of a module that the decoder needs. With it come the link, the file of the mark, and the pipe of the status.
-REQUEST_BYTES: Final = 128
-STATUS: Final = struct.Struct(
-    "=q"
-)  # in the pipe: first the pid (0: none could be started), last the status of `waitpid`
-MARK: Final = struct.Struct("=qq")  # the unit that is being decoded, and how many of its rows are
-MARK_BYTES: Final = 4096
-NOTHING: Final = -1  # no unit is being decoded
-SEVERAL: Final = -2  # rows of several units are being converted together
-# The exit code of a decoder that has used up its memory.
-OUT_OF_MEMORY: Final = 77
 
 
 class Work(Protocol):

@@ -64,6 +64,12 @@ _PREFIXES: Final = ("PYTHON", "LD_", "DYLD_", "LC_", "ARROW_")
 # Called while a decoder works.
 OnWait = Callable[[float], object]
 
+T = TypeVar("T")
+UNITS_AT_ONCE: Final = 64
+BYTES_AT_ONCE: Final = 4 * 1024**2
+# Decoders in a row that end without having begun anything.
+_IDLE_DEATHS_AT_MOST: Final = 3
+
 
 class NoDecoder(RuntimeError):
     """No decoder can be started, or decoders end before they decode anything. No file is the cause."""
@@ -323,13 +329,6 @@ def _shared_file() -> int:
     os.truncate(handle, MARK_BYTES)
     os.pwrite(handle, MARK.pack(NOTHING, 0), 0)
     return handle
-
-
-T = TypeVar("T")
-UNITS_AT_ONCE: Final = 64
-BYTES_AT_ONCE: Final = 4 * 1024**2
-# Decoders in a row that end without having begun anything.
-_IDLE_DEATHS_AT_MOST: Final = 3
 
 
 @dataclass(eq=False)

@@ -33,6 +33,9 @@ from lethe.vacuum.housekeeping import UNPUBLISHED_FOR
 DATA: Final = "data"
 DELETES: Final = "deletes"
 
+FORMAT_VERSION = 1
+_NOTE: Final = re.compile(rf"(.+?)(?:-(\d+)-[0-9a-f]{{8}})?{re.escape(names.WRITER_SUFFIX)}")
+
 
 @dataclass(frozen=True, slots=True)
 class HeldFile:
@@ -364,10 +367,6 @@ def remembered_of_records(ledger: Ledger, verified: Collection[str], field_id: i
         return None
     newest = max(known, key=lambda found: (version_of(found[0]), found[0].time, found[1].restatement))[1]
     return replace(newest, verified=True, blockers=(), blockers_count=0, look_again=None)
-
-
-FORMAT_VERSION = 1
-_NOTE: Final = re.compile(rf"(.+?)(?:-(\d+)-[0-9a-f]{{8}})?{re.escape(names.WRITER_SUFFIX)}")
 
 
 @dataclass(frozen=True)

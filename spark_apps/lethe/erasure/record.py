@@ -37,6 +37,26 @@ from lethe.vacuum.housekeeping import STAGED_GRACE_SECONDS
 
 RUN_RECHECK_SECONDS: Final = 1800  # a run takes minutes, and its end triggers no check
 
+FORMAT_VERSION: Final = 2  # 1 was not canonical
+SIGNATURE_SUFFIX: Final = ".sig"  # appended to the name of a record
+FILES_AT_MOST: Final = 10_000
+NOT_COVERED: Final = (
+    "objects in the buffer",
+    "replacement folders",
+    "default values of columns in the table's schemas",
+    "values of partitions in the ledger, of tables that are partitioned by a column itself",
+    "copies outside the table's location, such as backups",
+    "writers other than Lethe that read the table before the purge and commit or leave files later",
+)
+
+NOT_LISTED: Final = "files of the table's metadata that no snapshot names, because Lethe cannot list this storage"
+
+ALGORITHM: Final = "ed25519"
+SUFFIX: Final = SIGNATURE_SUFFIX
+INVALID_KEY: Final = "InvalidKey"
+_BLOCK: Final = re.compile(rb"-----BEGIN ([A-Z ]+)-----.+?-----END \1-----", re.DOTALL)
+_TYPE: Final = "lethe erasure record"  # so that other documents signed with this key are not mistaken for it
+
 
 @dataclass(frozen=True)
 class Ref:
@@ -189,21 +209,6 @@ def _time(snapshot: Snapshot) -> datetime:
     return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
 
 
-FORMAT_VERSION: Final = 2  # 1 was not canonical
-SIGNATURE_SUFFIX: Final = ".sig"  # appended to the name of a record
-FILES_AT_MOST: Final = 10_000
-NOT_COVERED: Final = (
-    "objects in the buffer",
-    "replacement folders",
-    "default values of columns in the table's schemas",
-    "values of partitions in the ledger, of tables that are partitioned by a column itself",
-    "copies outside the table's location, such as backups",
-    "writers other than Lethe that read the table before the purge and commit or leave files later",
-)
-
-NOT_LISTED: Final = "files of the table's metadata that no snapshot names, because Lethe cannot list this storage"
-
-
 @dataclass(frozen=True)
 class Verification:
     """How the absence of the files was verified."""
@@ -351,13 +356,6 @@ def _request(result: RequestResult, batch_ids_digest: str) -> dict[str, Any]:
 
 def _text(time: datetime | None) -> str | None:
     return None if time is None else time.isoformat()
-
-
-ALGORITHM: Final = "ed25519"
-SUFFIX: Final = SIGNATURE_SUFFIX
-INVALID_KEY: Final = "InvalidKey"
-_BLOCK: Final = re.compile(rb"-----BEGIN ([A-Z ]+)-----.+?-----END \1-----", re.DOTALL)
-_TYPE: Final = "lethe erasure record"  # so that other documents signed with this key are not mistaken for it
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,16 @@ TABLE_FILES: Final = (".metadata.json", ".metadata.json.gz")
 _STATISTICS: Final = (".stats", ".puffin", ".parquet", ".orc")
 WRITTEN: Final = (*TABLE_FILES, ".avro", *_STATISTICS)  # the files that Iceberg's writers put into a metadata folder
 
+DATA_FILES: Final = (".parquet", ".orc", ".avro")
+# The minimum age at which Iceberg's own clean-up removes files of other writers.
+OTHERS_FOR: Final = timedelta(days=3)
+_RECORD_FOLDERS: Final = (names.RUNS_FOLDER, names.LEDGER_FOLDER, names.ERASURES_FOLDER, names.EVENTS_FOLDER)
+_RECORD_NAMES: Final = tuple((name,) for name in _RECORD_FOLDERS)
+_MARKER: Final = (names.SUCCESS_MARKER,)
+CHECKSUM_SUFFIX: Final = ".crc"  # of the files that Hadoop writes beside local files
+SHARED: Final = "other tables may use this folder"
+_RUN: Final = re.compile(r"[0-9a-f]{32}")  # `lethe.base.ids.run_id`
+
 
 def mentioned_in(open_erasures: Iterable[OpenErasure], history: History) -> dict[str, frozenset[str]]:
     """By manifest, the keys of the erasures of which it lists a removed file. Only erasures whose rows have left the head."""
@@ -105,17 +115,6 @@ def blocker_if_young(path: str, modified: datetime, now: datetime) -> ErasureBlo
         return None
     why = "no snapshot names it; its writer may still commit it"
     return ErasureBlocker(BlockerKind.OBJECT, without_values(path), until.replace(microsecond=0), why)
-
-
-DATA_FILES: Final = (".parquet", ".orc", ".avro")
-# The minimum age at which Iceberg's own clean-up removes files of other writers.
-OTHERS_FOR: Final = timedelta(days=3)
-_RECORD_FOLDERS: Final = (names.RUNS_FOLDER, names.LEDGER_FOLDER, names.ERASURES_FOLDER, names.EVENTS_FOLDER)
-_RECORD_NAMES: Final = tuple((name,) for name in _RECORD_FOLDERS)
-_MARKER: Final = (names.SUCCESS_MARKER,)
-CHECKSUM_SUFFIX: Final = ".crc"  # of the files that Hadoop writes beside local files
-SHARED: Final = "other tables may use this folder"
-_RUN: Final = re.compile(r"[0-9a-f]{32}")  # `lethe.base.ids.run_id`
 
 
 @dataclass(frozen=True)

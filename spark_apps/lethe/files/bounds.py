@@ -23,6 +23,12 @@ from typing import Protocol
 
 from lethe.ledger.tombstone import Tombstone
 
+# The ledger lists at most this many partitions of a batch. A longer list would cost each commit more than it saves readers.
+MAX_PARTITIONS = 64
+_EPOCH = date(1970, 1, 1).toordinal()
+
+NEVER = datetime.max.replace(tzinfo=UTC)
+
 
 class Bounded(Protocol):
     """Anything with bounds of the batch column. None: unknown, so open."""
@@ -148,11 +154,6 @@ def split_by_bounds(files: Iterable[FileBounds], ids: Collection[str]) -> Bounds
     return BoundsSplit(tuple(cannot), tuple(may_contain_deleted_rows), tuple(all_rows_deleted))
 
 
-# The ledger lists at most this many partitions of a batch. A longer list would cost each commit more than it saves readers.
-MAX_PARTITIONS = 64
-_EPOCH = date(1970, 1, 1).toordinal()
-
-
 class Partitioned(Bounded, Protocol):
     """A data file with bounds of the batch column and the text of its partition."""
 
@@ -267,9 +268,6 @@ def widened(
         if now != limited[i]:
             changed[i] = now
     return changed
-
-
-NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Layer:

@@ -42,6 +42,11 @@ from lethe.ledger.tombstone import (
     Tombstone,
 )
 
+Positions: TypeAlias = Mapping[str, FrozenBitMap64]  # rows of a data file, by batch id
+NO_POSITIONS: Final = FrozenBitMap64()
+
+_HIDDEN = (BatchState.REVERTED, BatchState.REPLACED, BatchState.ERASED)
+
 
 @dataclass(frozen=True)
 class Masking:
@@ -193,10 +198,6 @@ def check_lifted(
             )
 
 
-Positions: TypeAlias = Mapping[str, FrozenBitMap64]  # rows of a data file, by batch id
-NO_POSITIONS: Final = FrozenBitMap64()
-
-
 @dataclass(frozen=True)
 class DeletedPositions:
     """The positions of a data file under native deletes, by who may change these deletes."""
@@ -286,9 +287,6 @@ def plan_positions(
 
 def _union(rows: Positions, ids: Set[str]) -> FrozenBitMap64:
     return FrozenBitMap64.union(NO_POSITIONS, *(rows[i] for i in rows.keys() & ids))
-
-
-_HIDDEN = (BatchState.REVERTED, BatchState.REPLACED, BatchState.ERASED)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,17 @@ from typing import Final
 from lethe.base.errors import InputError
 from lethe.contract.settings import COLUMN_PATTERN, PART_PATTERN, WIDTH_PATTERN
 
+# Spark reserves these for the clauses of its statements. As table properties they have no effect.
+RESERVED: Final = frozenset({"location", "provider", "owner", "external", "is_managed_location"})
+_SINGULAR: Final = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
+
+_FIELD: Final = re.compile(
+    rf"(?:(?P<plain>{COLUMN_PATTERN})"
+    rf"|(?P<name>[A-Za-z]+) *\( *(?P<of>{COLUMN_PATTERN}) *\)"
+    rf"|(?P<sized>[A-Za-z]+) *\( *(?P<number>{WIDTH_PATTERN}) *, *(?P<sized_of>{COLUMN_PATTERN}) *\))",
+    re.DOTALL,
+)
+
 
 class TransformKind(StrEnum):
     """Iceberg's transforms by which a Dataset may partition a new table. `parse_transform` also reads the singular."""
@@ -44,16 +55,7 @@ class Transform:
     """Of buckets, or the width of a truncation; None: the kind has none."""
 
 
-# Spark reserves these for the clauses of its statements. As table properties they have no effect.
-RESERVED: Final = frozenset({"location", "provider", "owner", "external", "is_managed_location"})
-_SINGULAR: Final = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
 _SIZED: Final = (TransformKind.BUCKET, TransformKind.TRUNCATE)
-_FIELD: Final = re.compile(
-    rf"(?:(?P<plain>{COLUMN_PATTERN})"
-    rf"|(?P<name>[A-Za-z]+) *\( *(?P<of>{COLUMN_PATTERN}) *\)"
-    rf"|(?P<sized>[A-Za-z]+) *\( *(?P<number>{WIDTH_PATTERN}) *, *(?P<sized_of>{COLUMN_PATTERN}) *\))",
-    re.DOTALL,
-)
 
 
 def parse_transform(text: str) -> Transform:

@@ -19,6 +19,8 @@ MAX_VALUES: Final = 100_000
 # As Iceberg stores them: a date is the number of days since 1970, a timestamp the number of microseconds.
 Value: TypeAlias = str | int | Decimal | UUID
 
+_TIMESTAMP: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
+
 
 class ValueType(StrEnum):
     """The Iceberg types of columns that can name records, without the precision and scale of decimals."""
@@ -195,9 +197,6 @@ def _date(line: str, _: ValueKind) -> int:
     if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", line):
         raise ValueError
     return (date.fromisoformat(line) - date(1970, 1, 1)).days
-
-
-_TIMESTAMP: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
 
 
 def _timestamp(line: str, _: ValueKind) -> int:

@@ -31,6 +31,17 @@ _TABLE: Final = (".metadata.json", ".metadata.json.gz")
 _METADATA: Final = re.compile(rf"snap-\d+-\d+-{_UUID}\.avro|{_UUID}-m\d+\.avro|optimized-m-{_UUID}\.avro")
 _DATA: Final = re.compile(rf"\d{{5}}-\d+-{_UUID}(-\d{{5}})?(-(lethe-)?deletes)?\.(parquet|orc|avro|puffin)")
 
+VERSION: Final = "lethe.dev/claim/v1"
+ADOPTED_AT_MOST: Final = 1000  # adopted objects whose names a claim lists
+
+NAMED_AT_MOST: Final = 3
+
+BUFFER_LOCAL: Final = "BufferLocal"
+BUFFER_HOLDS_TABLE: Final = "BufferHoldsTable"
+BUFFER_HOLDS_OTHER_OBJECTS: Final = "BufferHoldsOtherObjects"
+BUFFER_CLAIMED: Final = "BufferClaimed"
+BUFFER_REASONS: Final = frozenset({BUFFER_LOCAL, BUFFER_HOLDS_TABLE, BUFFER_HOLDS_OTHER_OBJECTS, BUFFER_CLAIMED})
+
 
 def is_table_metadata(key: str) -> bool:
     """Whether a key names a metadata file, a version hint, a manifest or a manifest list."""
@@ -43,10 +54,6 @@ def is_table_metadata(key: str) -> bool:
 def is_table_data(key: str) -> bool:
     """Whether a key names a data or delete file by the pattern of Iceberg's writers."""
     return _DATA.fullmatch(key.rpartition("/")[2]) is not None
-
-
-VERSION: Final = "lethe.dev/claim/v1"
-ADOPTED_AT_MOST: Final = 1000  # adopted objects whose names a claim lists
 
 
 @dataclass(frozen=True)
@@ -155,15 +162,6 @@ def rejected(claim: Claim, uri: str) -> str:
         "and deletes nothing in it. Use another buffer. If that Dataset no longer exists, delete "
         f"{uri.rstrip('/')}/{names.CLAIM_FILE}."
     )
-
-
-NAMED_AT_MOST: Final = 3
-
-BUFFER_LOCAL: Final = "BufferLocal"
-BUFFER_HOLDS_TABLE: Final = "BufferHoldsTable"
-BUFFER_HOLDS_OTHER_OBJECTS: Final = "BufferHoldsOtherObjects"
-BUFFER_CLAIMED: Final = "BufferClaimed"
-BUFFER_REASONS: Final = frozenset({BUFFER_LOCAL, BUFFER_HOLDS_TABLE, BUFFER_HOLDS_OTHER_OBJECTS, BUFFER_CLAIMED})
 
 
 @dataclass(frozen=True)

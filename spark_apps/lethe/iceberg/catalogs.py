@@ -54,6 +54,44 @@ from lethe.uri import is_local as is_local_uri
 _OF_VIEWS: Final = "VIEW"
 Name: TypeAlias = str | Sequence[str]
 
+# For PyIceberg's property `py-io-impl`.
+IMPLEMENTATION: Final = f"{__name__}.SharedFileIO"
+KEPT_AT_MOST: Final = 32
+# Scheme, host or bucket, and the properties of files.
+_Key: TypeAlias = tuple[str, str | None, frozenset[tuple[str, str]]]
+
+CONFIG_FILE = ".pyiceberg.yaml"
+# A property in the configuration that Nessie's REST catalog returns.
+_IS_NESSIE = "nessie.is-nessie-catalog"
+_THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
+_STORES = ("s3.", "gcs.", "adls.")
+# Requests credentials for each table from a REST catalog. Iceberg's Java library needs this header to be set.
+_VENDED_CREDENTIALS = ("header.X-Iceberg-Access-Delegation", "vended-credentials")
+# Properties of a REST catalog that have the same name in both libraries: those of OAuth2, and by prefix the headers of requests,
+# the way of authentication and the signature (SigV4).
+_OF_REST = ("credential", "token", "oauth2-server-uri", "scope", "audience", "resource", "prefix")
+_OF_REST_BY_PREFIX = ("header.", "rest.")
+# Properties that are maps in PyIceberg's configuration, which reads them from the file itself.
+_NESTED = ("ssl.", "auth.")
+# The credentials that sign requests to a REST catalog (SigV4): PyIceberg's names, and those of Iceberg's Java library.
+_OF_SIGNER = {
+    "client.access-key-id": "rest.access-key-id",
+    "client.secret-access-key": "rest.secret-access-key",
+    "client.session-token": "rest.session-token",
+    "client.region": "client.region",
+}
+# Of Iceberg's Java library: chooses the FileIO of each file by the scheme of its URI.
+_BY_SCHEME = "org.apache.iceberg.io.ResolvingFileIO"
+# PyIceberg's properties that have another name in Iceberg's Java library.
+_OF_JAVA = {
+    "adls.account-name": "adls.auth.shared-key.account.name",
+    "adls.account-key": "adls.auth.shared-key.account.key",
+}
+# Detect an unavailable catalog or store in seconds, not minutes. PyIceberg's property names and units.
+_TIMEOUTS = {"s3.connect-timeout": "5", "s3.request-timeout": "20"}
+# Of libpq, in seconds and milliseconds: without them, an unreachable PostgreSQL blocks for minutes.
+_POSTGRESQL_TIMEOUTS = {"connect_timeout": "5", "tcp_user_timeout": "20000"}
+
 
 class TableIsView(InputError):
     """A view was named where a table is needed."""
@@ -118,13 +156,6 @@ def _is_view(catalog: Catalog, name: Name) -> bool:
     return False
 
 
-# For PyIceberg's property `py-io-impl`.
-IMPLEMENTATION: Final = f"{__name__}.SharedFileIO"
-KEPT_AT_MOST: Final = 32
-# Scheme, host or bucket, and the properties of files.
-_Key: TypeAlias = tuple[str, str | None, frozenset[tuple[str, str]]]
-
-
 class _Clients:
     """Threads may share it."""
 
@@ -166,39 +197,6 @@ class SharedFileIO(PyArrowFileIO):
     def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
         key = (scheme, netloc, frozenset(self.properties.items()))
         return _clients.get(key, lambda: super(SharedFileIO, self)._initialize_fs(scheme, netloc))
-
-
-CONFIG_FILE = ".pyiceberg.yaml"
-# A property in the configuration that Nessie's REST catalog returns.
-_IS_NESSIE = "nessie.is-nessie-catalog"
-_THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
-_STORES = ("s3.", "gcs.", "adls.")
-# Requests credentials for each table from a REST catalog. Iceberg's Java library needs this header to be set.
-_VENDED_CREDENTIALS = ("header.X-Iceberg-Access-Delegation", "vended-credentials")
-# Properties of a REST catalog that have the same name in both libraries: those of OAuth2, and by prefix the headers of requests,
-# the way of authentication and the signature (SigV4).
-_OF_REST = ("credential", "token", "oauth2-server-uri", "scope", "audience", "resource", "prefix")
-_OF_REST_BY_PREFIX = ("header.", "rest.")
-# Properties that are maps in PyIceberg's configuration, which reads them from the file itself.
-_NESTED = ("ssl.", "auth.")
-# The credentials that sign requests to a REST catalog (SigV4): PyIceberg's names, and those of Iceberg's Java library.
-_OF_SIGNER = {
-    "client.access-key-id": "rest.access-key-id",
-    "client.secret-access-key": "rest.secret-access-key",
-    "client.session-token": "rest.session-token",
-    "client.region": "client.region",
-}
-# Of Iceberg's Java library: chooses the FileIO of each file by the scheme of its URI.
-_BY_SCHEME = "org.apache.iceberg.io.ResolvingFileIO"
-# PyIceberg's properties that have another name in Iceberg's Java library.
-_OF_JAVA = {
-    "adls.account-name": "adls.auth.shared-key.account.name",
-    "adls.account-key": "adls.auth.shared-key.account.key",
-}
-# Detect an unavailable catalog or store in seconds, not minutes. PyIceberg's property names and units.
-_TIMEOUTS = {"s3.connect-timeout": "5", "s3.request-timeout": "20"}
-# Of libpq, in seconds and milliseconds: without them, an unreachable PostgreSQL blocks for minutes.
-_POSTGRESQL_TIMEOUTS = {"connect_timeout": "5", "tcp_user_timeout": "20000"}
 
 
 def config_files() -> tuple[Path, ...]:

@@ -34,6 +34,9 @@ from lethe.iceberg.batch_column import BatchColumn
 from lethe.iceberg.native_deletes import native_deletes
 from lethe.ledger.lineage import Snapshot, ledgers_begin_after, parent_of
 
+# Cached, so that the many files of a partition share one text.
+_known_partition = lru_cache(maxsize=10_000)(partition_text)
+
 
 @dataclass(frozen=True)
 class TableFacts:
@@ -306,10 +309,6 @@ def _partition(spec_id: int, values: tuple[Any, ...]) -> str | None:
     return partition_text(
         spec_id, values
     )  # not cached: the cache would confuse a boolean or a float with an equal number
-
-
-# Cached, so that the many files of a partition share one text.
-_known_partition = lru_cache(maxsize=10_000)(partition_text)
 
 
 def _text(bound: bytes | None) -> str | None:

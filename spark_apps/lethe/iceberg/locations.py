@@ -33,6 +33,10 @@ PARALLEL_READS: Final = 8
 # What is needed of a metadata file. None: it is damaged, or none.
 _Document: TypeAlias = Mapping[str, Any] | UnreadableObject | None
 
+READ_AT_ONCE: Final = 64
+MAX_ROOTS: Final = 500
+_METADATA: Final = (".metadata.json", ".metadata.json.gz")
+
 
 @dataclass(frozen=True)
 class KnownLocations:
@@ -163,11 +167,6 @@ def reached_by(io: FileIO, document: Mapping[str, Any]) -> set[str]:
 def _files(table: Table, manifest: ManifestFile) -> set[str]:
     """Leaves out removed files: a retained snapshot that needs one lists it in another manifest."""
     return {key_of(e.data_file.file_path) for e in manifest.fetch_manifest_entry(table.io, discard_deleted=True)}
-
-
-READ_AT_ONCE: Final = 64
-MAX_ROOTS: Final = 500
-_METADATA: Final = (".metadata.json", ".metadata.json.gz")
 
 
 def other_table(

@@ -43,7 +43,24 @@ from lethe.erasure.strays import PARTITION_SUMMARY
 from lethe.iceberg.facts import snapshot_of
 from lethe.ledger.lineage import Snapshot
 
+log = logging.getLogger(__name__)
+
+
 _parse_raw: Final = TableMetadataUtil.parse_raw
+
+# Snapshots that a process keeps, of all tables together. One takes about 8 KB.
+KEPT_AT_MOST: Final = 5_000
+# The beginning of the list of snapshots. It cannot be part of a string, because JSON escapes the quotes of a string.
+_LIST: Final = '"snapshots":['
+_decoder: Final = json.JSONDecoder()
+
+_PLAIN: Final = ("table-uuid", "location", "last-sequence-number", "last-updated-ms")
+_LISTS: Final = {
+    "metadata-log": ("metadata-file",),
+    "statistics": ("statistics-path",),
+    "partition-statistics": ("statistics-path",),
+    "snapshots": ("sequence-number", "manifest-list"),
+}
 
 
 def install() -> None:
@@ -115,13 +132,6 @@ def _unknown_in(field: NestedField) -> Iterator[str]:
     elif isinstance(kind, MapType):
         yield from _unknown_in(kind.key_field)
         yield from _unknown_in(kind.value_field)
-
-
-# Snapshots that a process keeps, of all tables together. One takes about 8 KB.
-KEPT_AT_MOST: Final = 5_000
-# The beginning of the list of snapshots. It cannot be part of a string, because JSON escapes the quotes of a string.
-_LIST: Final = '"snapshots":['
-_decoder: Final = json.JSONDecoder()
 
 
 @dataclass(frozen=True)
@@ -236,16 +246,6 @@ def read(
     versions.keep(folder, version)
     name = ("static-table", location)
     return StaticTable(name, version.metadata, location, io, NoopCatalog("static-table")), version
-
-
-log = logging.getLogger(__name__)
-_PLAIN: Final = ("table-uuid", "location", "last-sequence-number", "last-updated-ms")
-_LISTS: Final = {
-    "metadata-log": ("metadata-file",),
-    "statistics": ("statistics-path",),
-    "partition-statistics": ("statistics-path",),
-    "snapshots": ("sequence-number", "manifest-list"),
-}
 
 
 class MetadataWork(ObjectWork):

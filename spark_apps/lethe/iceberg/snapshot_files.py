@@ -60,6 +60,10 @@ from lethe.ledger.lineage import Resolution, Snapshot, is_gapless
 from lethe.ledger.tombstone import BlockerKind
 from lethe.vacuum.housekeeping import DataManifest
 
+PARALLEL_READS = 8
+
+Judged = TypeVar("Judged", ManifestFile, DataFile)
+
 
 def load_table(name: str, catalog: Catalog | None = None) -> Table:
     """Load `catalog.namespace.table`, or `namespace.table` of the given catalog.
@@ -118,9 +122,6 @@ def resolve_snapshot(
     if not past or past[-1].snapshot_id not in facts.snapshots:
         raise InputError("SnapshotNotFound", f"{facts.name} has no snapshot at or before {as_of.isoformat()}.")
     return past[-1].snapshot_id
-
-
-PARALLEL_READS = 8
 
 
 @dataclass
@@ -427,9 +428,6 @@ class _CarefulPlanner(ManifestGroupPlanner):
             UNPARTITIONED_PARTITION_SPEC, AlwaysTrue(), self.case_sensitive, self.table_metadata.schema()
         )
         return lambda _: nothing_left
-
-
-Judged = TypeVar("Judged", ManifestFile, DataFile)
 
 
 def _or_else_true(may_match: Callable[[Judged], bool]) -> Callable[[Judged], bool]:

@@ -44,6 +44,25 @@ from lethe.ingest.schema_fit import (
 )
 from lethe.ingest.text_blocks import BLOCK_BYTES, OpenedFile
 
+# The reason for a file that would fit a table with more columns. The message then contains the encoded columns.
+COLUMNS_WANTED: Final = "ColumnsWanted"
+BYTES_PER_BATCH: Final = 32 * 1024 * 1024
+# The rows of small files that are converted together. The processor's caches do not hold more of them.
+ROWS_TOGETHER: Final = 16_384
+# Of files of which only the columns are compared, larger ones are read in ranges, of so many bytes at least.
+RANGE_BYTES: Final = 256 * 1024
+PIECE_BYTES: Final = 64 * 1024
+# Files up to this size are read together.
+JOINED_BYTES: Final = 256 * 1024
+# Where the columns of such a file are.
+_PEEKS: Final[Mapping[FileFormat, Peek]] = {
+    FileFormat.PARQUET: Peek(RANGE_BYTES, at_end=True),
+    FileFormat.ORC: Peek(RANGE_BYTES, at_end=True),
+    FileFormat.AVRO: Peek(RANGE_BYTES),
+    FileFormat.JSON: Peek(BLOCK_BYTES),
+    FileFormat.CSV: Peek(BLOCK_BYTES),
+}
+
 
 def check_announced(file: OpenedFile, size: int, limits: Limits) -> None:
     """Check what the footer or the header of a file says.
@@ -130,26 +149,6 @@ def check_some_were_read(unread: Sequence[RefusedBatch], batches: int) -> None:
 def why_unread(batch: RefusedBatch) -> str:
     """Why a batch waits, for the message of a run that continued without it."""
     return f"could not be read ({batch.refusal})"
-
-
-# The reason for a file that would fit a table with more columns. The message then contains the encoded columns.
-COLUMNS_WANTED: Final = "ColumnsWanted"
-BYTES_PER_BATCH: Final = 32 * 1024 * 1024
-# The rows of small files that are converted together. The processor's caches do not hold more of them.
-ROWS_TOGETHER: Final = 16_384
-# Of files of which only the columns are compared, larger ones are read in ranges, of so many bytes at least.
-RANGE_BYTES: Final = 256 * 1024
-PIECE_BYTES: Final = 64 * 1024
-# Files up to this size are read together.
-JOINED_BYTES: Final = 256 * 1024
-# Where the columns of such a file are.
-_PEEKS: Final[Mapping[FileFormat, Peek]] = {
-    FileFormat.PARQUET: Peek(RANGE_BYTES, at_end=True),
-    FileFormat.ORC: Peek(RANGE_BYTES, at_end=True),
-    FileFormat.AVRO: Peek(RANGE_BYTES),
-    FileFormat.JSON: Peek(BLOCK_BYTES),
-    FileFormat.CSV: Peek(BLOCK_BYTES),
-}
 
 
 def encode_columns(columns: pa.Schema) -> str:

@@ -49,6 +49,28 @@ _COLUMN: Final = {
     pa.uint64(): pa.decimal128(_UINT64_DIGITS, 0),
 }
 
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$-]{0,63}")
+
+# 0001-01-01 and 9999-12-31, in days since 1970-01-01.
+_FIRST_DAY: Final = -719_162
+_LAST_DAY: Final = 2_932_896
+_DAY_MICROS: Final = 86_400_000_000
+
+Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+_FAILURES: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
+
+Cast: TypeAlias = Callable[[pa.Array, pa.DataType], pa.Array]
+
+_FIRST_GREGORIAN_DAY: Final = -141_427  # 1582-10-15
+_FIRST_DAY_OF_1900: Final = -25_567
+_SPARK_VERSION: Final = b"org.apache.spark.version"
+_UTC: Final = (b"UTC", b"Etc/UTC", b"Z", b"GMT", b"+00:00")
+_MICROS: Final = {"s": 1_000_000, "ms": 1000, "us": 1}
+
+_FOOTER: Final = 2  # of a file tail
+_CALENDAR: Final = 11  # of a footer
+_PROLEPTIC: Final = 2
+
 
 @dataclass(frozen=True)
 class Mismatch:
@@ -183,21 +205,12 @@ def kind_of(t: pa.DataType) -> str:
     return "a list" if is_list(t) else "a union" if pa.types.is_union(t) else str(t)
 
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$-]{0,63}")
-
-
 def shown(name: str) -> str:
     """The name of a nested field that only a file has, for messages.
 
     Keys of JSON objects may be data, so a name that does not look like that of a field is not shown.
     """
     return name if _NAME.fullmatch(name) else "<field>"
-
-
-# 0001-01-01 and 9999-12-31, in days since 1970-01-01.
-_FIRST_DAY: Final = -719_162
-_LAST_DAY: Final = 2_932_896
-_DAY_MICROS: Final = 86_400_000_000
 
 
 def allow_days(first: int, last: int) -> bool:
@@ -213,10 +226,6 @@ def allow_microseconds(first: int, last: int) -> bool:
 def allow_seconds(first: int, last: int) -> bool:
     """Whether both timestamps are in these years. They are counted in seconds from 1970-01-01."""
     return allow_microseconds(first * 1_000_000, last * 1_000_000)
-
-
-Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
-_FAILURES: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
 
 @dataclass(frozen=True)
@@ -270,9 +279,6 @@ def first_flaw(values: pa.ChunkedArray, problem: Callable[[pa.Array], tuple[str,
 
 
 # --- Conversion -------------------------------------------------------------------------------------------------------
-
-
-Cast: TypeAlias = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def _safe_cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -568,13 +574,6 @@ def _names(t: pa.DataType) -> list[str]:
     return ["key", "value"] if pa.types.is_map(t) else ["element"]
 
 
-_FIRST_GREGORIAN_DAY: Final = -141_427  # 1582-10-15
-_FIRST_DAY_OF_1900: Final = -25_567
-_SPARK_VERSION: Final = b"org.apache.spark.version"
-_UTC: Final = (b"UTC", b"Etc/UTC", b"Z", b"GMT", b"+00:00")
-_MICROS: Final = {"s": 1_000_000, "ms": 1000, "us": 1}
-
-
 @dataclass(frozen=True)
 class HybridCalendar:
     """What a file says of its calendar."""
@@ -682,10 +681,6 @@ def calendar_of(metadata: Mapping[bytes, Any] | None) -> HybridCalendar | None:
 
 
 # --- ORC --------------------------------------------------------------------------------------------------------------
-
-_FOOTER: Final = 2  # of a file tail
-_CALENDAR: Final = 11  # of a footer
-_PROLEPTIC: Final = 2
 
 
 def calendar_of_orc(tail: bytes) -> HybridCalendar | None:

@@ -49,6 +49,9 @@ from lethe.ingest.text_blocks import (
 # The last schema that Arrow's types describe completely. Most files of a producer have the same.
 _described: list[pa.Schema] = []
 
+# The first bytes of files. The fifth byte of a Parquet file is the first of a page header or of the footer.
+_MAGIC: Final = {b"PAR1\x15": FileFormat.PARQUET, b"ORC": FileFormat.ORC, b"Obj\x01": FileFormat.AVRO}
+
 
 class _WholeParquetFile(pq.ParquetFile):
     """A file of which all columns are read."""
@@ -233,8 +236,6 @@ FORMATS: Final[Mapping[FileFormat, Format]] = MappingProxyType(
         FileFormat.CSV: Format("CSV", open_csv, typed=False),
     }
 )
-# The first bytes of files. The fifth byte of a Parquet file is the first of a page header or of the footer.
-_MAGIC: Final = {b"PAR1\x15": FileFormat.PARQUET, b"ORC": FileFormat.ORC, b"Obj\x01": FileFormat.AVRO}
 
 
 def opened(

@@ -54,6 +54,11 @@ _INTEGERS: Final[Mapping[type[IcebergType], Mapping[str, int]]] = {
     LongType: {"INT32": 32, "INT64": 64},
 }
 
+_ARROW_SCHEMA: Final = b"ARROW:schema"
+_TIMES: Final = (DateType, TimestampType, TimestamptzType)
+# What a footer says of its schema. Equal for two files only if the same follows from both.
+SchemaKey: TypeAlias = tuple[str, tuple[str, ...], bytes | None]
+
 
 def misfit(file: Any, table: Schema, wanted: Mapping[str, int], may_lack: bool) -> str | None:
     """Why the columns of a file do not match those of the table; None: they match.
@@ -227,12 +232,6 @@ def _parts(file: pa.Field, wanted: IcebergType) -> Iterator[tuple[str, pa.Field,
         case MapType():
             yield "key", file.type.key_field, wanted.key_field
             yield "value", file.type.item_field, wanted.value_field
-
-
-_ARROW_SCHEMA: Final = b"ARROW:schema"
-_TIMES: Final = (DateType, TimestampType, TimestamptzType)
-# What a footer says of its schema. Equal for two files only if the same follows from both.
-SchemaKey: TypeAlias = tuple[str, tuple[str, ...], bytes | None]
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,16 @@ _COMPACT: Final = (",", ":")
 # Schemas of files, of which a worker remembers what follows from them.
 _SCHEMAS_AT_MOST: Final = 1000
 
+# Smaller files are fetched whole; of larger files only the end is fetched.
+TAIL_BYTES: Final = 64 * 1024
+# Requests for footers of remote files in flight, of one task.
+REQUESTS_AT_ONCE: Final = 32
+FORMAT: Final = "Parquet"
+# The reason for a file whose footer is larger than the reader accepts. The file is not refused.
+FOOTER_TOO_LARGE: Final = "FooterTooLarge"
+# The last bytes of a file: of Parquet, and of Parquet with an encrypted footer.
+MAGIC: Final = (b"PAR1", b"PARE")
+
 
 @dataclass(frozen=True)
 class RegisterTarget:
@@ -424,17 +434,6 @@ def _split_offsets(metadata: Any) -> list[int]:
 def by_field_id(values: Mapping[int, Any]) -> dict[str, list[Any]]:
     """A map of Iceberg's JSON."""
     return {"keys": list(values), "values": list(values.values())}
-
-
-# Smaller files are fetched whole; of larger files only the end is fetched.
-TAIL_BYTES: Final = 64 * 1024
-# Requests for footers of remote files in flight, of one task.
-REQUESTS_AT_ONCE: Final = 32
-FORMAT: Final = "Parquet"
-# The reason for a file whose footer is larger than the reader accepts. The file is not refused.
-FOOTER_TOO_LARGE: Final = "FooterTooLarge"
-# The last bytes of a file: of Parquet, and of Parquet with an encrypted footer.
-MAGIC: Final = (b"PAR1", b"PARE")
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,21 @@ from lethe.uri import NAME_BYTES
 
 PROPERTY: Final = "schema.name-mapping.default"
 
+_ENCODED: Final = 3  # a byte becomes at most so many
+
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+
+OPTION = "spec.schemaEvolution: AddColumns"
+# In the metadata of a column of a table: the type of the column in the table, which Lethe does not know.
+UNKNOWN_TYPE = b"lethe.type"
+# Metadata columns of Iceberg and Lethe. A table with a column of such a name could not be read.
+RESERVED = frozenset(
+    {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number", "_lethe_error"}
+)
+
+# The type of the batch column in converted rows. A text for each row would take more space and time.
+BATCH_IDS: Final = pa.dictionary(pa.int32(), pa.string())
+
 
 def mapping_to_set(schema: Schema, properties: Mapping[str, str], table_name: str) -> dict[str, str]:
     """The table property to set before files without field ids are registered; empty: it is set already.
@@ -85,9 +100,6 @@ def _mapped(fields: Iterable[MappedField], outer: str = "") -> Iterator[tuple[st
         for name in mapped.names:
             yield f"{outer}{name}", mapped.field_id
             yield from _mapped(mapped.fields, f"{outer}{name}.")
-
-
-_ENCODED: Final = 3  # a byte becomes at most so many
 
 
 def path_columns(schema: Schema, spec: PartitionSpec) -> tuple[tuple[str, int], ...]:
@@ -136,9 +148,6 @@ def too_long(rows: pa.Table, column: str, limit: int) -> Flaw | None:
         if value is not None and encoded_bytes(value) > limit:
             return Flaw(pc.index(values, pa.scalar(value, values.type)).as_py(), column, problem(value))
     return None
-
-
-_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 def named_folders(uri: str, folder: str) -> str:
@@ -251,15 +260,6 @@ def _check(values: pa.ChunkedArray, value: pa.Scalar, field: pa.Field, null_is_a
         raise BadFile(
             "SchemaMismatch", str(Flaw(row + first_row, field.name, "holds another value than its folder names"))
         )
-
-
-OPTION = "spec.schemaEvolution: AddColumns"
-# In the metadata of a column of a table: the type of the column in the table, which Lethe does not know.
-UNKNOWN_TYPE = b"lethe.type"
-# Metadata columns of Iceberg and Lethe. A table with a column of such a name could not be read.
-RESERVED = frozenset(
-    {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number", "_lethe_error"}
-)
 
 
 @dataclass(frozen=True)
@@ -452,10 +452,6 @@ def _unite(
         )
     taken[column.name] = column.type
     return None
-
-
-# The type of the batch column in converted rows. A text for each row would take more space and time.
-BATCH_IDS: Final = pa.dictionary(pa.int32(), pa.string())
 
 
 @dataclass(frozen=True)

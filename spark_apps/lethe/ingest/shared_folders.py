@@ -25,6 +25,13 @@ from lethe.guards.claim import Around, Claim, Holder, Owner, holder_of, is_table
 from lethe.storage.object_store import NO_BUCKET, NOT_VISIBLE, ObjectStore, StoreError, open_folder, open_store
 from lethe.uri import backend_of, is_local, is_root, local_path, parents, spellings
 
+PLACE_IN_TABLE: Final = "PlaceInTable"
+_NAMES_AT_MOST: Final = 1000  # of one folder
+_LOOKS_AT_ONCE: Final = 8
+_METADATA: Final = "metadata"
+# The codes for a folder that does not exist, cannot exist, or that these credentials may not list.
+_SKIPPED: Final = (*NOT_VISIBLE, "NoSuchKey", "404", "InvalidBucketName")
+
 
 class BufferClaims:
     """The buffer of one Dataset."""
@@ -72,14 +79,6 @@ def open_buffer(
         InputError: `UnsupportedScheme`.
     """
     return BufferClaims(uri, layout_of(layout, batch_column), open_store(uri, properties))
-
-
-PLACE_IN_TABLE: Final = "PlaceInTable"
-_NAMES_AT_MOST: Final = 1000  # of one folder
-_LOOKS_AT_ONCE: Final = 8
-_METADATA: Final = "metadata"
-# The codes for a folder that does not exist, cannot exist, or that these credentials may not list.
-_SKIPPED: Final = (*NOT_VISIBLE, "NoSuchKey", "404", "InvalidBucketName")
 
 
 def around(uri: str, properties: Mapping[str, str]) -> Around:

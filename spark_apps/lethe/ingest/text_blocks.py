@@ -16,6 +16,10 @@ from lethe.ingest.buffer_store import BadFile, Damaged
 
 ROWS_PER_BATCH: Final = 65_536
 
+BLOCK_BYTES: Final = 8 * 1024 * 1024  # decoded at once; also the maximum length of a line
+BOM: Final = b"\xef\xbb\xbf"
+_OTHER_BOMS: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\x00\x00\xfe\xff": "UTF-32"}
+
 
 @dataclass(frozen=True)
 class OpenedFile:
@@ -38,11 +42,6 @@ class JoinedFiles:
     rows: pa.Table
     counts: Sequence[int]
     """Of the rows of each file, in their order."""
-
-
-BLOCK_BYTES: Final = 8 * 1024 * 1024  # decoded at once; also the maximum length of a line
-BOM: Final = b"\xef\xbb\xbf"
-_OTHER_BOMS: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\x00\x00\xfe\xff": "UTF-32"}
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,14 @@ from typing import Final
 
 LIST: Final = Path(__file__).with_name("jars.txt")
 
+# Folders of jars that only benchmarks need.
+_RIVALS: Final = frozenset({"connect"})
+
+REPOSITORY_ENV: Final = "MAVEN_REPO"  # the URL of another Maven repository, such as a mirror
+REPOSITORY: Final = "https://repo1.maven.org/maven2"
+ATTEMPTS: Final = 4
+CHUNK_BYTES: Final = 1 << 20
+
 
 class JarScope(StrEnum):
     """For what jars are needed. Each scope contains the jars of the scopes before it."""
@@ -30,10 +38,6 @@ class JarScope(StrEnum):
     """Also those of servers that tests start."""
     BENCH = "bench"
     """Also those of programs that Lethe is compared with."""
-
-
-# Folders of jars that only benchmarks need.
-_RIVALS: Final = frozenset({"connect"})
 
 
 @dataclass(frozen=True)
@@ -80,12 +84,6 @@ def _jars(lines: Iterable[str], scope: JarScope) -> Iterable[Jar]:
         group, artifact, version, *classifier = coordinates.split(":")
         name = "-".join([artifact, version, *classifier]) + ".jar"
         yield Jar(f"{group.replace('.', '/')}/{artifact}/{version}/{name}", "." if in_class_path else where, sha256)
-
-
-REPOSITORY_ENV: Final = "MAVEN_REPO"  # the URL of another Maven repository, such as a mirror
-REPOSITORY: Final = "https://repo1.maven.org/maven2"
-ATTEMPTS: Final = 4
-CHUNK_BYTES: Final = 1 << 20
 
 
 class DownloadFailed(Exception):

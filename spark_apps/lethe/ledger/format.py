@@ -36,6 +36,11 @@ SYNC_BYTES: Final = 16
 _BLOCKS: Final = "lethe.blocks"
 _HASHES: Final = "lethe.crc32"
 
+K = TypeVar("K")
+T = TypeVar("T")
+
+_TIME = {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True}
+
 
 @dataclass(frozen=True)
 class Encoded:
@@ -255,12 +260,6 @@ def _hashes(keys: Sequence[str]) -> bytes:
 
 def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode()
-
-
-K = TypeVar("K")
-T = TypeVar("T")
-
-_TIME = {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True}
 
 
 def _optional(kind: Any) -> dict[str, Any]:

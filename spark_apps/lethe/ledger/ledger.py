@@ -28,6 +28,8 @@ V = TypeVar("V")
 # Both ends inclusive, None: open.
 Interval: TypeAlias = tuple[str | None, str | None]
 
+_EMPTY: Mapping[Any, Any] = MappingProxyType({})
+
 
 @runtime_checkable
 class LedgerPart(Protocol):
@@ -165,9 +167,6 @@ class Carrier:
     """URI of its root."""
     bare: tuple[int, ...] = ()
     """These bare snapshots; the carrier says nothing about others."""
-
-
-_EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)

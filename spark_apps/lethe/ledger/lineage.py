@@ -13,6 +13,9 @@ from lethe.base import names
 from lethe.base.errors import LedgerError
 from lethe.ledger.ledger import Carrier
 
+# The parent id of a snapshot whose parent is unknown. No snapshot has this id.
+ERASED: Final = -1
+
 
 @dataclass(frozen=True)
 class WrittenLedger:
@@ -49,10 +52,6 @@ def summary(written: WrittenLedger, run_id: str, run_kind: str) -> dict[str, str
         keys[names.TOMBSTONE_VACUUM_FILE] = written.vacuumed
         keys[names.TOMBSTONE_VACUUM_COUNT] = str(written.vacuumed_count)
     return keys
-
-
-# The parent id of a snapshot whose parent is unknown. No snapshot has this id.
-ERASED: Final = -1
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ from lethe.purge.footer import (
 from lethe.purge.source import PurgeSource, RowIds, Unsuitable
 from lethe.writing.data_files import GROUP_BYTES, float_columns, nans_in, without_unused
 
+_UNORDERED: Final = "its rows are not in the order of batches"
+
 
 class GroupWriter:
     """Writes row groups one after the other. `close` ends the file.
@@ -88,9 +90,6 @@ class GroupWriter:
     def close(self) -> None:
         """Write the page indexes and the footer."""
         self._splice.close()
-
-
-_UNORDERED: Final = "its rows are not in the order of batches"
 
 
 class FileRewrite:

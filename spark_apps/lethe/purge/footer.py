@@ -44,6 +44,17 @@ PATH, ENCODING_STATS = 3, 13
 PAGE_TYPE, PAGE_ENCODING, PAGE_COUNT = 1, 2, 3
 PAGES, PAGE_OFFSET = 1, 1
 
+_READ_AT_ONCE: Final = 8 * 1024**2
+
+# Early versions left the header of the dictionary out of the size of a column (PARQUET-816).
+_WRONG_SIZES: Final = re.compile(rb"parquet-mr version 1\.[0-7]\b")
+
+# The sums of a row group, and what they are sums of.
+_SUMS: Final = (
+    (GROUP_UNCOMPRESSED, CHUNK_UNCOMPRESSED),
+    (GROUP_BYTES, CHUNK_BYTES),
+)
+
 
 class FooterUnreadable(ValueError):
     """The bytes are not what the format says."""
@@ -183,9 +194,6 @@ def _write(protocol: Any, kind: int, value: Any) -> None:
             protocol.writeListEnd()
 
 
-_READ_AT_ONCE: Final = 8 * 1024**2
-
-
 class FileSink:
     """A new file that this process writes."""
 
@@ -295,16 +303,6 @@ def path_of_attempt(path: str) -> str:
     Spark may repeat a task whose first attempt goes on, and deletes its file after an error.
     """
     return f"{path.removesuffix('.parquet')}-{uuid.uuid4().hex[:8]}.parquet"
-
-
-# Early versions left the header of the dictionary out of the size of a column (PARQUET-816).
-_WRONG_SIZES: Final = re.compile(rb"parquet-mr version 1\.[0-7]\b")
-
-# The sums of a row group, and what they are sums of.
-_SUMS: Final = (
-    (GROUP_UNCOMPRESSED, CHUNK_UNCOMPRESSED),
-    (GROUP_BYTES, CHUNK_BYTES),
-)
 
 
 def footer_of(stream: Any, size: int) -> Struct:

@@ -44,6 +44,13 @@ _FIELDS: Final = tuple(
 _ICEBERG_SCHEMA: Final = b"iceberg.schema"
 _ARROW_SCHEMA: Final = b"ARROW:schema"
 
+# Numbers of parquet.thrift.
+_DATA_PAGES: Final = (0, 3)
+_DICTIONARY_ENCODINGS: Final = (2, 8)
+
+_ROWS_AT_ONCE: Final = 131_072
+_WHOLE_INTEGER: Final = re.compile(r"(?<=\S) \(Int\(bitWidth=(?:32|64), isSigned=true\)\)(?=;$)")
+
 
 @dataclass(frozen=True)
 class RowIds:
@@ -140,11 +147,6 @@ def _with_both(schema: bytes) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-# Numbers of parquet.thrift.
-_DATA_PAGES: Final = (0, 3)
-_DICTIONARY_ENCODINGS: Final = (2, 8)
-
-
 @dataclass(frozen=True)
 class DictionaryColumns:
     """Columns by their encoding. Paths."""
@@ -175,10 +177,6 @@ def _encodings(data: Struct) -> Iterator[int]:
     for one in counts.items if counts is not None else ():
         if one[footer.PAGE_TYPE] in _DATA_PAGES and one[footer.PAGE_COUNT]:
             yield one[footer.PAGE_ENCODING]
-
-
-_ROWS_AT_ONCE: Final = 131_072
-_WHOLE_INTEGER: Final = re.compile(r"(?<=\S) \(Int\(bitWidth=(?:32|64), isSigned=true\)\)(?=;$)")
 
 
 class Unsuitable(Exception):

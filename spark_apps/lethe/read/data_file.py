@@ -47,6 +47,17 @@ _ID_KEYS: Final = (b"PARQUET:field_id", b"iceberg.id")  # of Parquet, of ORC
 _DOC: Final = "doc"
 Step: TypeAlias = Callable[[pa.Array], pa.Array]
 
+Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Deleted: TypeAlias = Mapping[str, Positions]
+_PATH: Final = "file_path"
+_POSITION: Final = "pos"
+_REFERENCED: Final = "referenced-data-file"
+
+_BUFFER: Final = 8 * 1024**2
+
+# So many files are read at once, and their rows kept in memory.
+PARALLEL_FILES = 16
+
 
 class Unprojectable(Exception):
     """The columns of a file cannot be read as those of the table. The text contains no values."""
@@ -364,13 +375,6 @@ def _name(kind: pa.DataType) -> str:
     return str(kind).partition("<")[0]
 
 
-Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
-Deleted: TypeAlias = Mapping[str, Positions]
-_PATH: Final = "file_path"
-_POSITION: Final = "pos"
-_REFERENCED: Final = "referenced-data-file"
-
-
 def read_deletes(io: FileIO, files: Sequence[PlannedFile]) -> Deleted:
     """The sorted positions of deleted rows of some data files, by path, for those that have any."""
     # The delete files, each with the data files to which it may apply.
@@ -435,9 +439,6 @@ def _vectors(path: str, puffin: PuffinFile, live: Collection[tuple[str, Vector]]
         parts = [(key << 32) + np.array(bitmap, np.int64) for key, bitmap in enumerate(bitmaps)]
         vectors[data_file] = np.concatenate(parts) if parts else np.empty(0, np.int64)
     return vectors
-
-
-_BUFFER: Final = 8 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -531,10 +532,6 @@ def _without(rows: pa.RecordBatch, begin: int, deleted: Positions) -> pa.RecordB
     stays = np.ones(rows.num_rows, bool)
     stays[deleted[low:high] - begin] = False
     return rows.filter(pa.array(stays))
-
-
-# So many files are read at once, and their rows kept in memory.
-PARALLEL_FILES = 16
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,8 @@ WHICH: Final = ("appended", "deleted")
 
 F = TypeVar("F", PlannedFile, FileBounds)
 
+__all__ = ["Scan", "resolve_snapshot", "scan", "schema_of"]
+
 
 @dataclass(frozen=True)
 class FoundRows(Generic[F]):
@@ -172,9 +174,6 @@ def _resolve(facts: TableFacts, table: Table, end: SnapshotOrTime | None, parame
     if isinstance(end, datetime):
         return resolve_snapshot(facts, table, None, end, parameters=(parameter, parameter))
     return resolve_snapshot(facts, table, end, None)
-
-
-__all__ = ["Scan", "resolve_snapshot", "scan", "schema_of"]
 
 
 @dataclass(frozen=True)

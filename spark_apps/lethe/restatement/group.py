@@ -33,6 +33,14 @@ from lethe.restatement.plan import ErasedRows, PlanScope, ReplacementRows, Resta
 T = TypeVar("T")
 Thing: TypeAlias = Hashable
 
+LISTED_IDS_AT_MOST: Final = 100_000
+# Every id has the maximum length, every character four bytes, and every line ends with CR LF.
+LIST_BYTES_AT_MOST: Final = LISTED_IDS_AT_MOST * (4 * MAX_BATCH_ID_LENGTH + 2)
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
+# Stands for a replacement whose rows are not written yet. The requests after it can be planned without their number.
+_TO_COME = ReplacementRows(0, 0)
+
 
 @dataclass(frozen=True)
 class Dependencies:
@@ -103,12 +111,6 @@ def in_order(requests: Iterable[T], place: Callable[[T], Dependencies]) -> tuple
     return tuple(ordered)
 
 
-LISTED_IDS_AT_MOST: Final = 100_000
-# Every id has the maximum length, every character four bytes, and every line ends with CR LF.
-LIST_BYTES_AT_MOST: Final = LISTED_IDS_AT_MOST * (4 * MAX_BATCH_ID_LENGTH + 2)
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-
-
 @dataclass(frozen=True)
 class IdList:
     """A list of batch ids, and the digest that shows later whether the list has changed."""
@@ -175,10 +177,6 @@ def changed(where: str, before: str, found: str) -> InputError:
         "now), so it is unknown which version is meant. Nothing was changed. Create a new Restatement for "
         "the new list.",
     )
-
-
-# Stands for a replacement whose rows are not written yet. The requests after it can be planned without their number.
-_TO_COME = ReplacementRows(0, 0)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ from lethe.ledger.tombstone import (
     Tombstone,
 )
 
+KEY_BYTES_AT_LEAST: Final = 16
+
 
 def remembered(
     ledger: Ledger, request: RestatementRequest, result: RequestResult, run: str, now: datetime
@@ -83,9 +85,6 @@ def reported(result: RequestResult) -> RequestResult:
 def name_of(key: str) -> str:
     """`namespace/name` of a request key, for messages: without the hash at its end."""
     return key.rpartition("/")[0] or key
-
-
-KEY_BYTES_AT_LEAST: Final = 16
 
 
 def values_digest(content: bytes, key: bytes) -> str:

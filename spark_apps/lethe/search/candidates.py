@@ -64,6 +64,22 @@ from lethe.vacuum.plan import (
     unpurged_record_erasures,
 )
 
+log = logging.getLogger(__name__)
+
+
+_PARALLEL_READS: Final = 4
+# Small files without tombstoned rows are kept, because a vacuum can merge them with others; at most this many.
+_MAX_SMALL_FILES: Final = 10_000
+
+# Of a manifest: its suspects, its other small files, and the bounds of all its files.
+_Read: TypeAlias = "tuple[list[Suspect], list[Suspect], list[FileBounds]]"
+
+MAX_READ_BYTES: Final = 64 * 1024 * 1024
+# Memory for one row of a dictionary-encoded column: its index.
+_BYTES_PER_ROW: Final = 4
+
+_LOOKED_UP_AT_ONCE: Final = 5_000
+
 
 @dataclass(frozen=True)
 class CandidateFile:
@@ -148,11 +164,6 @@ def _absent(table: Table, file: DataFile, field_id: int) -> Any:
     return next((f.initial_default for f in table.schema().fields if f.field_id == field_id), None)
 
 
-_PARALLEL_READS: Final = 4
-# Small files without tombstoned rows are kept, because a vacuum can merge them with others; at most this many.
-_MAX_SMALL_FILES: Final = 10_000
-
-
 @dataclass(frozen=True)
 class Head:
     """A snapshot to observe."""
@@ -197,10 +208,6 @@ class Suspect:
     """Row groups; 0: its entry does not say where they begin."""
     sort_order_id: int | None = None
     """None: its entry names none."""
-
-
-# Of a manifest: its suspects, its other small files, and the bounds of all its files.
-_Read: TypeAlias = "tuple[list[Suspect], list[Suspect], list[FileBounds]]"
 
 
 class LiveSuspects:
@@ -326,13 +333,6 @@ class LiveSuspects:
         return files, small, every
 
 
-log = logging.getLogger(__name__)
-
-MAX_READ_BYTES: Final = 64 * 1024 * 1024
-# Memory for one row of a dictionary-encoded column: its index.
-_BYTES_PER_ROW: Final = 4
-
-
 def held_ids(
     table: Table,
     snapshot_id: int,
@@ -385,9 +385,6 @@ def _bytes(file: PlannedFile, field_id: int) -> int:
     """The bytes to read or hold for the batch column of a file."""
     stored = (file.data_file.column_sizes or {}).get(field_id, file.bounds.size)
     return max(int(stored), _BYTES_PER_ROW * file.bounds.records)
-
-
-_LOOKED_UP_AT_ONCE: Final = 5_000
 
 
 @dataclass(frozen=True)

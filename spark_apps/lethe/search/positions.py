@@ -39,6 +39,8 @@ from lethe.files.values import ValueKind, Values, ValueType
 
 _ROWS_PER_PIECE: Final = 65_536
 
+_AT: Final = "at"
+
 
 class Unsure(Exception):
     """The file cannot be searched with certainty. The text says why, and contains no values."""
@@ -340,9 +342,6 @@ def plain(values: pa.Array, wanted: Wanted) -> pa.Array:
 
 def _cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     return values if values.type == wanted else values.cast(wanted)
-
-
-_AT: Final = "at"
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,6 +53,9 @@ from lethe.ledger_store import Loaded, TooDifferent, all_batches, changed_batche
 from lethe.read import data_file
 from lethe.uri import local_path, without_values
 
+log = logging.getLogger(__name__)
+
+
 BYTES_AT_MOST: Final = 64 * 2**20
 _AVRO: Final = b"Obj\x01"
 _ROOT: Final = frozenset({"format-version", "table-uuid", "ledger-version", "run", "statistics", "parts", "locations"})
@@ -68,6 +71,21 @@ _MODELS: Final = (RunSpec, Progress, *(result_model(kind) for kind in RunKind))
 _RUN_DOCUMENTS: Final = tuple(
     frozenset(field.alias or name for name, field in model.model_fields.items()) for model in _MODELS
 )
+
+# A data file in the folder of the run that wrote it.
+_RUN: Final = re.compile(r"/([0-9a-f]{32})/")
+
+NO_ROWS: Final = StrayContent(no_rows=True)
+# Deletes by position whose paths have values of a partition: their own path, or those of the data files that they name.
+POSITIONS_OF_PARTITION: Final = StrayContent(of_table=True)
+_PARQUET: Final = (b"PAR1", b"PARE")
+_ORC: Final = b"ORC"
+_PUFFIN: Final = b"PFA1"
+_POSITIONS: Final = ["file_path", "pos"]
+_FIELD_ID: Final = b"PARQUET:field_id"
+_HEADER_BYTES: Final = 4 * 2**20
+_DELETION_VECTOR: Final = "deletion-vector-v1"
+_VECTOR_OF: Final = "referenced-data-file"
 
 
 def is_own(path: str, content: bytes) -> bool:
@@ -120,12 +138,6 @@ def _json(content: bytes) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
-
-
-log = logging.getLogger(__name__)
-
-# A data file in the folder of the run that wrote it.
-_RUN: Final = re.compile(r"/([0-9a-f]{32})/")
 
 
 def picked_batches(table: Table, facts: TableFacts, loaded: Loaded, field_id: int) -> dict[str, BatchEntry]:
@@ -206,19 +218,6 @@ def _in_files(table: Table, copy: Snapshot, field_id: int) -> dict[str, BatchEnt
                     rows[counted["values"]] += counted["counts"]
                     runs[counted["values"]] = run[1]
     return {i: BatchEntry(i, BatchState.PROMOTED, runs[i], time, rows=n) for i, n in rows.items()}
-
-
-NO_ROWS: Final = StrayContent(no_rows=True)
-# Deletes by position whose paths have values of a partition: their own path, or those of the data files that they name.
-POSITIONS_OF_PARTITION: Final = StrayContent(of_table=True)
-_PARQUET: Final = (b"PAR1", b"PARE")
-_ORC: Final = b"ORC"
-_PUFFIN: Final = b"PFA1"
-_POSITIONS: Final = ["file_path", "pos"]
-_FIELD_ID: Final = b"PARQUET:field_id"
-_HEADER_BYTES: Final = 4 * 2**20
-_DELETION_VECTOR: Final = "deletion-vector-v1"
-_VECTOR_OF: Final = "referenced-data-file"
 
 
 @dataclass(frozen=True)

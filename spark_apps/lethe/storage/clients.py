@@ -27,6 +27,9 @@ _TIMEOUT: Final = timedelta(minutes=30)  # of a whole request, including its bod
 _BACKOFF: Final[Any] = {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=5), "base": 2}
 _BOTO3: Final = threading.Lock()  # creating a boto3 session is not thread-safe
 
+# Returns the properties that are valid now, and when they must be read again; None: they do not change.
+_Current = Callable[[], tuple[Mapping[str, str], datetime | None]]
+
 
 def client_of(backend: Backend, bucket: str, properties: Mapping[str, str], attempts: int = 4) -> Client:
     """A client of one bucket or container. The connection timeout is 5 seconds.
@@ -58,10 +61,6 @@ def client_of(backend: Backend, bucket: str, properties: Mapping[str, str], atte
             return _azure(bucket, current, options)
         case Backend.LOCAL:
             raise AssertionError("local folders need no client")
-
-
-# Returns the properties that are valid now, and when they must be read again; None: they do not change.
-_Current = Callable[[], tuple[Mapping[str, str], datetime | None]]
 
 
 def _vended(properties: Mapping[str, str]) -> _Current:

@@ -36,6 +36,27 @@ DENIED: Final = "AccessDenied"
 # The codes for a folder that does not exist or that these credentials may not list.
 NOT_VISIBLE: Final = (NO_BUCKET, DENIED)
 
+_AGAIN: Final = "The request is repeated later."
+_ADVICE: Final = {
+    NO_BUCKET: "Create the bucket, or correct the URI.",
+    DENIED: "Check the credentials of the catalog's properties and what they are allowed to do.",
+}
+
+# The variables of the environment that clients of stores read.
+_READ_BY_CLIENTS: Final = (
+    *(f"AWS_{name}" for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "PROFILE", "REGION")),
+    *(f"AWS_{name}" for name in ("DEFAULT_REGION", "ENDPOINT_URL", "ENDPOINT_URL_S3", "ROLE_ARN", "CA_BUNDLE")),
+    *(f"AWS_{name}" for name in ("WEB_IDENTITY_TOKEN_FILE", "CONFIG_FILE", "SHARED_CREDENTIALS_FILE")),
+    *("AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"),
+    *("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY"),
+    *(f"AZURE_{name}" for name in ("CLIENT_ID", "CLIENT_SECRET", "TENANT_ID", "FEDERATED_TOKEN_FILE")),
+    *(f"AZURE_STORAGE_{name}" for name in ("ACCOUNT_NAME", "ACCOUNT_KEY", "CONNECTION_STRING", "SAS_TOKEN")),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    *("HOME", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+)
+
+TAKEN = "RecordTaken"
+
 
 class StoreError(TransientError):
     """A store refused a request or did not answer. Nothing was changed, except if it is a `WriteUnknown`."""
@@ -53,13 +74,6 @@ class StoreError(TransientError):
 
 class WriteUnknown(StoreError):
     """The store did not answer a request to create an object, which may exist now or later."""
-
-
-_AGAIN: Final = "The request is repeated later."
-_ADVICE: Final = {
-    NO_BUCKET: "Create the bucket, or correct the URI.",
-    DENIED: "Check the credentials of the catalog's properties and what they are allowed to do.",
-}
 
 
 @dataclass(frozen=True)
@@ -229,20 +243,6 @@ def open_store(uri: str, properties: Mapping[str, str]) -> ObjectStore:
     return _REMOTE.get(backend, properties)
 
 
-# The variables of the environment that clients of stores read.
-_READ_BY_CLIENTS: Final = (
-    *(f"AWS_{name}" for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "PROFILE", "REGION")),
-    *(f"AWS_{name}" for name in ("DEFAULT_REGION", "ENDPOINT_URL", "ENDPOINT_URL_S3", "ROLE_ARN", "CA_BUNDLE")),
-    *(f"AWS_{name}" for name in ("WEB_IDENTITY_TOKEN_FILE", "CONFIG_FILE", "SHARED_CREDENTIALS_FILE")),
-    *("AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"),
-    *("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY"),
-    *(f"AZURE_{name}" for name in ("CLIENT_ID", "CLIENT_SECRET", "TENANT_ID", "FEDERATED_TOKEN_FILE")),
-    *(f"AZURE_STORAGE_{name}" for name in ("ACCOUNT_NAME", "ACCOUNT_KEY", "CONNECTION_STRING", "SAS_TOKEN")),
-    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
-    *("HOME", "SSL_CERT_FILE", "SSL_CERT_DIR"),
-)
-
-
 class _RemoteStores:
     """The remote stores that were opened lately.
 
@@ -289,9 +289,6 @@ def open_folder(uri: str, properties: Mapping[str, str]) -> FolderListing:
             "Lethe does not use it.",
         )
     return FolderListing(open_store(uri, properties), uri)
-
-
-TAKEN = "RecordTaken"
 
 
 def write_once(

@@ -44,9 +44,23 @@ from lethe.storage.object_store import (
 from lethe.storage.s3 import S3Requests
 from lethe.uri import Backend, bucket_and_key
 
+log = logging.getLogger(__name__)
+
+
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+PAGE: Final = 1000  # objects in a page of a listing
+REQUESTS_AT_ONCE: Final = 10
+_SKIPS_AT_MOST: Final = 10  # subfolders to skip in a listing of a limited number of names
+_COPY_BYTES_AT_MOST: Final = 256 * 1024 * 1024  # in one request; Azure and GCS take more, S3 5 GiB
+_PAST_END: Final = ("416", "InvalidRange")  # also of any range of an empty object
+_CHANGED: Final = ("412", "PreconditionFailed", "ConditionNotMet")
+_RANGE_BYTES: Final = 8 * 1024 * 1024
+
+# Endpoints and buckets that support conditional writes.
+_KEEPS_CONDITIONS: Final[set[tuple[str, str]]] = set()
 
 
 class UnsupportedName(InputError):
@@ -112,17 +126,6 @@ def status_of(error: Exception) -> int:
     """The HTTP status that the text of an obstore error names; 0: none, because there was no response."""
     match = _STATUS.search(str(error))
     return int(match[1]) if match else 0
-
-
-log = logging.getLogger(__name__)
-
-PAGE: Final = 1000  # objects in a page of a listing
-REQUESTS_AT_ONCE: Final = 10
-_SKIPS_AT_MOST: Final = 10  # subfolders to skip in a listing of a limited number of names
-_COPY_BYTES_AT_MOST: Final = 256 * 1024 * 1024  # in one request; Azure and GCS take more, S3 5 GiB
-_PAST_END: Final = ("416", "InvalidRange")  # also of any range of an empty object
-_CHANGED: Final = ("412", "PreconditionFailed", "ConditionNotMet")
-_RANGE_BYTES: Final = 8 * 1024 * 1024
 
 
 class RemoteStore:
@@ -597,7 +600,3 @@ class S3Store(RemoteStore):
                 "to conditional writes.",
             )
         _KEEPS_CONDITIONS.add(store)
-
-
-# Endpoints and buckets that support conditional writes.
-_KEEPS_CONDITIONS: Final[set[tuple[str, str]]] = set()

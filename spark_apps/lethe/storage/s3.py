@@ -37,8 +37,25 @@ from lethe.base.retention_lock import Retention
 from lethe.storage.object_store import DENIED, NO_BUCKET, Content, StoreError, WriteUnknown, not_created, not_retained
 from lethe.uri import bucket_and_key
 
+log = logging.getLogger(__name__)
+
+
 # boto3 creates clients from a session that all threads share. Creating a client is not thread-safe.
 _ONE_AT_A_TIME: Final = threading.Lock()
+
+_NOT_THERE: Final = ("404", "412", "NoSuchKey", "NotFound", "PreconditionFailed")
+_DENIED: Final = ("AccessDenied", "403", "Forbidden")
+
+# Limits of S3.
+PARTS_AT_MOST: Final = 10_000
+_MIB: Final = 1024 * 1024
+PART_BYTES_AT_LEAST: Final = 5 * _MIB
+_GONE: Final = ("NoSuchUpload", "404", "NoSuchKey")
+_EXISTS: Final = ("PreconditionFailed", "412", "ConditionalRequestConflict", "409")
+
+_OTHER_SOURCE: Final = ("PreconditionFailed", "412")
+# In a larger object there might be too many parts.
+BYTES_AT_MOST: Final = PARTS_AT_MOST * PART_BYTES_AT_LEAST // 2
 
 
 def client(service: str, properties: Mapping[str, str], attempts: int, read_timeout_seconds: int, **config: Any) -> Any:
@@ -80,10 +97,6 @@ def client(service: str, properties: Mapping[str, str], attempts: int, read_time
             aws_session_token=properties.get(f"{keys}.session-token"),
             config=settings,
         )
-
-
-_NOT_THERE: Final = ("404", "412", "NoSuchKey", "NotFound", "PreconditionFailed")
-_DENIED: Final = ("AccessDenied", "403", "Forbidden")
 
 
 def s3_client(properties: Mapping[str, str], attempts: int = 4) -> Any:
@@ -257,14 +270,6 @@ def store_error_of(uri: str, error: Exception) -> StoreError:
     return StoreError(uri, NO_BUCKET if code == "NoSuchBucket" else code)
 
 
-# Limits of S3.
-PARTS_AT_MOST: Final = 10_000
-_MIB: Final = 1024 * 1024
-PART_BYTES_AT_LEAST: Final = 5 * _MIB
-_GONE: Final = ("NoSuchUpload", "404", "NoSuchKey")
-_EXISTS: Final = ("PreconditionFailed", "412", "ConditionalRequestConflict", "409")
-
-
 @dataclass(frozen=True)
 class Presigned:
     """A request that a client without credentials may send."""
@@ -435,12 +440,6 @@ def part_bytes_of(size: int, wanted: int) -> int:
 
 def _base64(hexadecimal: str) -> str:
     return base64.b64encode(bytes.fromhex(hexadecimal)).decode()
-
-
-log = logging.getLogger(__name__)
-_OTHER_SOURCE: Final = ("PreconditionFailed", "412")
-# In a larger object there might be too many parts.
-BYTES_AT_MOST: Final = PARTS_AT_MOST * PART_BYTES_AT_LEAST // 2
 
 
 @dataclass(frozen=True)

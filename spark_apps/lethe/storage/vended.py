@@ -62,6 +62,8 @@ _OF_CATALOG: Final = (
     "resource",
 )
 
+_vendors_lock: Final = threading.Lock()
+
 
 def of_table(properties: Mapping[str, str], table: str) -> dict[str, str]:
     """The properties to open the files of a table with, for PyIceberg's `load_file_io` and for `lethe.storage.s3`.
@@ -166,7 +168,6 @@ def vended_with(catalog: RestCatalog, table: Table) -> dict[str, str]:
 
 
 _vendors: dict[tuple[str, ...], Vendor] = {}
-_vendors_lock: Final = threading.Lock()
 
 
 def vendor_of(properties: Mapping[str, str]) -> Vendor:

@@ -53,6 +53,27 @@ KEEPS_FILES = (
     f"ALTER TABLE … UNSET TBLPROPERTIES ('{names.GC_ENABLED}')"
 )
 
+# Longer than any commit takes, from its first file to its last attempt.
+UNPUBLISHED_FOR: Final = timedelta(days=1)
+# Longer than a reader takes from loading the table to reading the last file of its ledger.
+READ_FOR: Final = timedelta(hours=1)
+# Longer than a run waits, is retried and ends: `_runs/` contains long run documents.
+RUN_FOR: Final = timedelta(days=7)
+
+_ROOT = re.compile(r"(\d{8,})-.+-root\.json")
+_LEDGER_FILE = re.compile(r"\d{8,}-.+\.(avro|json)")
+_STAGE_LIST = re.compile(r".+-stage-[0-9a-f]+\.json")
+
+# A commit is worthwhile if a reader opens at least this many manifests fewer, and at most half as many.
+MIN_SAVED: Final = 8
+# Fraction of the target size below which a manifest is small.
+SMALL: Final = 0.5
+
+_DATA: Final = (".parquet", ".orc", ".avro", ".puffin")
+_TABLE: Final = (".metadata.json", ".metadata.json.gz")
+_METADATA: Final = (*_TABLE, ".avro", ".stats", ".puffin")
+_RUN: Final = re.compile(r"[0-9a-f]{32}")  # `lethe.base.ids.run_id`: the folder of a run's data files
+
 
 def keeps_files(properties: Mapping[str, str]) -> bool:
     """Whether the properties of a table forbid to expire snapshots and to delete files.
@@ -136,18 +157,6 @@ def _ancestors(snapshots: Mapping[int, Snapshot], start: int | None) -> list[int
     return ids
 
 
-# Longer than any commit takes, from its first file to its last attempt.
-UNPUBLISHED_FOR: Final = timedelta(days=1)
-# Longer than a reader takes from loading the table to reading the last file of its ledger.
-READ_FOR: Final = timedelta(hours=1)
-# Longer than a run waits, is retried and ends: `_runs/` contains long run documents.
-RUN_FOR: Final = timedelta(days=7)
-
-_ROOT = re.compile(r"(\d{8,})-.+-root\.json")
-_LEDGER_FILE = re.compile(r"\d{8,}-.+\.(avro|json)")
-_STAGE_LIST = re.compile(r".+-stage-[0-9a-f]+\.json")
-
-
 @dataclass(frozen=True)
 class Cleanup:
     """The URIs to delete."""
@@ -224,12 +233,6 @@ def _grace(key: str) -> timedelta | None:
 
 def _name(uri: str) -> str:
     return uri.rpartition("/")[2]
-
-
-# A commit is worthwhile if a reader opens at least this many manifests fewer, and at most half as many.
-MIN_SAVED: Final = 8
-# Fraction of the target size below which a manifest is small.
-SMALL: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -316,12 +319,6 @@ def _sort_key(file: FileBounds) -> tuple[Any, ...]:
     values = json.loads(file.partition.partition("/")[2])
     order = tuple((v is not None, isinstance(v, str), 0 if v is None else v) for v in values)
     return (0, order, file.lower or "", file.path)
-
-
-_DATA: Final = (".parquet", ".orc", ".avro", ".puffin")
-_TABLE: Final = (".metadata.json", ".metadata.json.gz")
-_METADATA: Final = (*_TABLE, ".avro", ".stats", ".puffin")
-_RUN: Final = re.compile(r"[0-9a-f]{32}")  # `lethe.base.ids.run_id`: the folder of a run's data files
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,30 @@ from lethe.ledger.tombstone import META_PURGED_BY, Erasure, Tombstone
 
 _LOG_IMPOSSIBLE = -1e9  # the logarithm of a probability of almost 0
 
+# Small files next to rewritten files are merged with them; at most this fraction of additional bytes.
+MERGED_SHARE = 0.02
+# A file is small if it is smaller than the target size divided by this.
+SMALL_PART = 8
+_TARGET = "write.target-file-size-bytes"
+_TARGET_BYTES = 512 * 1024 * 1024  # Iceberg's default
+_NOTHING = -10_000  # below the exponent of any number
+
+WINDOW_CLOSED: Final = "WindowClosed"
+MAX_RUN_SECONDS: Final = "MaxRunSeconds"
+
+# The format version since which rows have ids.
+ROW_IDS_SINCE: Final = 3
+_FORMAT_VERSIONS: Final = (1, 2, 3)
+_FORMAT: Final = "write.format.default"
+_PARQUET: Final = "parquet"
+_ENCRYPTED: Final = "encryption.key-id"
+_BLOOM_FILTER_OF: Final = "write.parquet.bloom-filter-enabled.column."
+
+# Fraction of the target size below which a file is small.
+SMALL: Final = 0.5
+
+Bin: TypeAlias = tuple[FileBounds, ...]
+
 
 class Estimate:
     """Estimates, for files that might hold tombstoned rows, how many they hold.
@@ -154,15 +178,6 @@ class Drift:
             total += sum(1 + bisect_left(lowers, batch) - bisect_right(uppers, batch) for batch in single)
             files += len(lowers) + len(single)
         return total / files if files else None
-
-
-# Small files next to rewritten files are merged with them; at most this fraction of additional bytes.
-MERGED_SHARE = 0.02
-# A file is small if it is smaller than the target size divided by this.
-SMALL_PART = 8
-_TARGET = "write.target-file-size-bytes"
-_TARGET_BYTES = 512 * 1024 * 1024  # Iceberg's default
-_NOTHING = -10_000  # below the exponent of any number
 
 
 def target_bytes(requested: int | None, properties: Mapping[str, str]) -> int:
@@ -325,10 +340,6 @@ def _adjacent(rewritten: Sequence[FileBounds], small: Sequence[FileBounds]) -> l
 def _rank(entry: tuple[str, bool, FileBounds]) -> tuple[str, bool, str]:
     lower, is_rewritten, file = entry
     return lower, is_rewritten, file.path
-
-
-WINDOW_CLOSED: Final = "WindowClosed"
-MAX_RUN_SECONDS: Final = "MaxRunSeconds"
 
 
 @dataclass(frozen=True)
@@ -509,15 +520,6 @@ def out_of_time(spec: VacuumSpec, elapsed: timedelta, now: datetime) -> str:
     return ""
 
 
-# The format version since which rows have ids.
-ROW_IDS_SINCE: Final = 3
-_FORMAT_VERSIONS: Final = (1, 2, 3)
-_FORMAT: Final = "write.format.default"
-_PARQUET: Final = "parquet"
-_ENCRYPTED: Final = "encryption.key-id"
-_BLOOM_FILTER_OF: Final = "write.parquet.bloom-filter-enabled.column."
-
-
 @dataclass(frozen=True)
 class TableTraits:
     """What decides about all files of a table."""
@@ -630,12 +632,6 @@ def _touched(estimate: Estimate, file: SmallPurge) -> float:
     """
     batches, rows = estimate.batches_in(file.bounds), estimate.rows_in(file.bounds)
     return batches + max(0.0, rows - batches) * file.groups / max(1, file.bounds.records)
-
-
-# Fraction of the target size below which a file is small.
-SMALL: Final = 0.5
-
-Bin: TypeAlias = tuple[FileBounds, ...]
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,9 @@ _PLAIN: Final = (
     DecimalType,
 )
 
+# Bytes in a file for each byte in memory, until the first row group of a file shows it.
+_FIRST_RATIO: Final = 0.25
+
 
 class Unsupported(Exception):
     """Arrow does not write this table. The text says why, and contains no values."""
@@ -430,10 +433,6 @@ def split(rows: pa.Table, index: "np.ndarray[Any, np.dtype[np.int64]]", count: i
     ends = np.cumsum(np.bincount(index, minlength=count))
     moved = rows if bool(np.all(order[:-1] < order[1:])) else rows.take(pa.array(order))
     return [moved.slice(end - size, size) for end, size in zip(ends, np.diff(ends, prepend=0), strict=True)]
-
-
-# Bytes in a file for each byte in memory, until the first row group of a file shows it.
-_FIRST_RATIO: Final = 0.25
 
 
 class DataFileWriter:

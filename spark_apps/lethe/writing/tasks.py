@@ -38,6 +38,8 @@ _TASKS_PER_CORE: Final = 2
 _BYTES_PER_TASK: Final = 1024**3
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
+_IN_MEMORY: Final = 64 * 1024**2
+
 
 class Cell(NamedTuple):
     """Where rows belong: which partitions, and which batches."""
@@ -197,9 +199,6 @@ def plan(
         heapreplace(loads, (load + size, task))
         found.update(dict.fromkeys(together, task))
     return found, count
-
-
-_IN_MEMORY: Final = 64 * 1024**2
 
 
 class Spool:

@@ -38,11 +38,20 @@ from lethe_spark.run.progress import Reporter
 from lethe_spark.sql import rest_servers
 from lethe_spark.sql import rest_servers as folder_server
 
+log = logging.getLogger(__name__)
+
+
 # The client libraries that Iceberg's FileIO of a store needs, and that are not in the image.
 _CLIENTS: Final[Mapping[Backend | None, str]] = {
     Backend.GCS: "com.google.cloud.storage.Storage",
     Backend.AZURE: "com.azure.storage.file.datalake.DataLakeFileSystemClient",
 }
+
+_FEWEST: Final = "spark.dynamicAllocation.minExecutors"
+_FIRST: Final = "spark.dynamicAllocation.initialExecutors"
+_MOST: Final = "spark.dynamicAllocation.maxExecutors"
+_CORES: Final = "spark.executor.cores"
+_TEMPLATE: Final = "spark.kubernetes.executor.podTemplateFile"
 
 
 def make_session(catalog: str, confs: Mapping[str, str] | None = None, fresh: bool = False) -> SparkSession:
@@ -146,15 +155,6 @@ def _start(wanted: Mapping[str, str]) -> SparkContext:
     os.environ["PYTHONPATH"] = os.pathsep.join([source, *known])
     _forget_earlier()
     return SparkContext(conf=SparkConf().setAll(list(confs.items())))
-
-
-log = logging.getLogger(__name__)
-
-_FEWEST: Final = "spark.dynamicAllocation.minExecutors"
-_FIRST: Final = "spark.dynamicAllocation.initialExecutors"
-_MOST: Final = "spark.dynamicAllocation.maxExecutors"
-_CORES: Final = "spark.executor.cores"
-_TEMPLATE: Final = "spark.kubernetes.executor.podTemplateFile"
 
 
 class NoExecutors(TransientError):

@@ -30,8 +30,17 @@ from lethe_spark.jvm.data_files import DataFile, DeleteChanges
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Committer
 
+log = logging.getLogger(__name__)
+
+
 # Undos by key, each with the batches that it shows again.
 Lifts: TypeAlias = Mapping[str, tuple[RestatementRequest, Collection[str]]]
+
+# How often the data of a group is written, because another run carried out a request or used an id of it in the meantime.
+WRITES: Final = 4
+
+# The ids, of those that the ledger does not know, of which the data files hold rows.
+Find: TypeAlias = Callable[[Sequence[str], Base], Collection[str]]
 
 
 @dataclass(frozen=True)
@@ -87,11 +96,6 @@ class CannotLift(Exception):
         self.key = key
         self.error = error
         self.again = again  # whether a later attempt may succeed
-
-
-log = logging.getLogger(__name__)
-# How often the data of a group is written, because another run carried out a request or used an id of it in the meantime.
-WRITES: Final = 4
 
 
 @dataclass(frozen=True)
@@ -161,8 +165,6 @@ class Eraser(Protocol):
 
 # Writes the replacements of requests, without committing them.
 Write: TypeAlias = Callable[[Sequence[RestatementRequest], Base], Replacements]
-# The ids, of those that the ledger does not know, of which the data files hold rows.
-Find: TypeAlias = Callable[[Sequence[str], Base], Collection[str]]
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,18 @@ log = logging.getLogger(__name__)
 # A note says where a run that died may have left files.
 _KEPT_FOR: Final = timedelta(days=30) + UNPUBLISHED_FOR
 
+# How long an open catalog is used again: opening one costs requests, but what its server said when it was opened may change.
+# The credentials for files are not part of it. The catalog vends them with each table that is loaded.
+OPEN_SECONDS: Final = 60.0
+# By name: the properties in the configuration, when the catalog was opened by time.monotonic(), and the catalog.
+_open: Final[dict[str, tuple[dict[str, str], float, Catalog]]] = {}
+
+# A run does not give up before this, in seconds, while other writers change the table. Beside a writer that commits every second,
+# most attempts fail, and twelve of them take only seconds.
+MIN_SECONDS: Final = 120.0
+
+T = TypeVar("T")
+
 
 @contextmanager
 def noted_run(context: Run, table: IcebergTable, batch_ids: Iterable[str] | None) -> Iterator[None]:
@@ -137,13 +149,6 @@ def _forget(io: FileIO, uri: str) -> None:
         log.warning("could not delete the note of a run: %s: %s", uri, type(e).__name__)
 
 
-# How long an open catalog is used again: opening one costs requests, but what its server said when it was opened may change.
-# The credentials for files are not part of it. The catalog vends them with each table that is loaded.
-OPEN_SECONDS: Final = 60.0
-# By name: the properties in the configuration, when the catalog was opened by time.monotonic(), and the catalog.
-_open: Final[dict[str, tuple[dict[str, str], float, Catalog]]] = {}
-
-
 def keep_up(context: Committer, table: IcebergTable, *, create: bool, waiting: Sequence[BatchRow] | None = None) -> str:
     """Update the table of batches. Never raises: the commit is done, and the next update includes it.
 
@@ -187,13 +192,6 @@ def _catalog(name: str) -> Catalog:
 def safe_text(error: Exception) -> str:
     """The text of a LetheError. Of other errors only the type, because their text may contain a secret."""
     return str(error) if isinstance(error, LetheError) else type(error).__name__
-
-
-# A run does not give up before this, in seconds, while other writers change the table. Beside a writer that commits every second,
-# most attempts fail, and twelve of them take only seconds.
-MIN_SECONDS: Final = 120.0
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)

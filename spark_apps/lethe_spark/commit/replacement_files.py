@@ -29,6 +29,13 @@ from lethe.uri import backend_of, is_local, overlap
 
 READ_AT_ONCE: Final = 4
 
+LISTED_AT_ONCE: Final = 8
+# Errors of a store that users can fix without a new request: the reason and the remedy.
+_ADVICE: Final = {
+    NO_BUCKET: ("ReplacementNotFound", "the bucket does not exist. Create it, or create a new Restatement"),
+    DENIED: ("AccessDenied", "the store does not let this run list it. Grant the run's credentials access"),
+}
+
 
 def with_ids(
     requests: Sequence[RestatementRequest], properties: Mapping[str, str], table_location: str
@@ -95,14 +102,6 @@ def _read(request: RestatementRequest, properties: Mapping[str, str], table_loca
     if request.batch_ids_sha256 not in ("", ids.sha256):
         raise changed(where, request.batch_ids_sha256, ids.sha256)
     return ids
-
-
-LISTED_AT_ONCE: Final = 8
-# Errors of a store that users can fix without a new request: the reason and the remedy.
-_ADVICE: Final = {
-    NO_BUCKET: ("ReplacementNotFound", "the bucket does not exist. Create it, or create a new Restatement"),
-    DENIED: ("AccessDenied", "the store does not let this run list it. Grant the run's credentials access"),
-}
 
 
 def find_replacements(

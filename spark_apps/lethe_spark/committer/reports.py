@@ -37,6 +37,12 @@ JVM_LIMIT_SECONDS: Final = 20.0
 # A JVM that has not answered for this time will not answer again.
 HUNG_SECONDS: Final = 120.0
 
+# The outcome of a run that a Job carries out instead. It is no failure.
+LEFT_TO_A_JOB = "LeftToAJob"
+
+INTERVAL_SECONDS: Final = 5.0
+KEY: Final = "progress.json"
+
 
 @dataclass
 class CommitterHealth:
@@ -120,10 +126,6 @@ def renewal(holder: str, now: datetime) -> dict[str, Any]:
     return {"holderIdentity": holder, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": renewed}
 
 
-# The outcome of a run that a Job carries out instead. It is no failure.
-LEFT_TO_A_JOB = "LeftToAJob"
-
-
 class CommitterMetrics(MailboxMetrics):
     """One per process."""
 
@@ -144,10 +146,6 @@ class CommitterMetrics(MailboxMetrics):
         """Count an ended run and observe its seconds. A run that needs Spark counts as `LeftToAJob`, not as failed."""
         left = result.outcome is RunOutcome.FAILED and result.reason == "NeedsSpark"
         self.run_ended(result.family, LEFT_TO_A_JOB if left else result.outcome.value, result.reason, seconds)
-
-
-INTERVAL_SECONDS: Final = 5.0
-KEY: Final = "progress.json"
 
 
 class LoggedPhases:

@@ -68,6 +68,23 @@ from lethe_spark.run.kube import PodApi, StatusConfigMap
 from lethe_spark.run.redact import RedactingFormatter, secrets_of
 from lethe_spark.sql import rest_servers
 
+log = logging.getLogger(__name__)
+
+
+# 32 footers are read at a time, and pyarrow needs several times as much for a parsed one.
+FOOTER_BYTES_AT_MOST: Final = 256 * 1024
+# Characters of JSON that describe the files to Iceberg. Java keeps about as many bytes until the commit.
+DOCUMENTS_AT_MOST: Final = 4 * 1024 * 1024
+# Live files of a table that other writers may have written to: the run compares its files with all of them.
+LIVE_FILES_AT_MOST: Final = 10_000
+# Bytes of refused files, which the run copies out of the buffer before it ends.
+REFUSED_BYTES_AT_MOST: Final = 1024**3
+# Reasons that the pod's credentials may have caused. A Job's pod may have others.
+_OF_CREDENTIALS: Final = frozenset({"AccessDenied", "BufferNotFound", "StorageRefused"})
+
+# A run during which the process ended this many times is left to a Job, whose process serves no other runs.
+BEGUN_AT_MOST: Final = 3
+
 
 class NeedsSpark(TransientError):
     """The run is not refused; it needs a Job."""
@@ -182,18 +199,6 @@ class OpenTables:
             return opened
 
 
-# 32 footers are read at a time, and pyarrow needs several times as much for a parsed one.
-FOOTER_BYTES_AT_MOST: Final = 256 * 1024
-# Characters of JSON that describe the files to Iceberg. Java keeps about as many bytes until the commit.
-DOCUMENTS_AT_MOST: Final = 4 * 1024 * 1024
-# Live files of a table that other writers may have written to: the run compares its files with all of them.
-LIVE_FILES_AT_MOST: Final = 10_000
-# Bytes of refused files, which the run copies out of the buffer before it ends.
-REFUSED_BYTES_AT_MOST: Final = 1024**3
-# Reasons that the pod's credentials may have caused. A Job's pod may have others.
-_OF_CREDENTIALS: Final = frozenset({"AccessDenied", "BufferNotFound", "StorageRefused"})
-
-
 def register_small_set(context: Run, table: IcebergTable) -> tuple[ConsolidationResult, tuple[BatchRow, ...] | None]:
     """Register the batches of a run. The result, and the batches that still wait, as `promote` returns them.
 
@@ -287,12 +292,6 @@ def _listing_limit() -> Callable[[], None]:
             raise NeedsSpark(f"the buffer holds more than {OBJECTS_AT_MOST} objects")
 
     return seen
-
-
-log = logging.getLogger(__name__)
-
-# A run during which the process ended this many times is left to a Job, whose process serves no other runs.
-BEGUN_AT_MOST: Final = 3
 
 
 class JvmGone(Exception):

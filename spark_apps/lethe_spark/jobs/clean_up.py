@@ -54,6 +54,13 @@ from lethe_spark.jvm.metadata import expire, remove_files
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Run, table_properties
 
+log = logging.getLogger(__name__)
+
+
+READ_AT_ONCE = 8
+R = TypeVar("R", bound=RunResult)
+V = TypeVar("V", VacuumResult, ErasureCheckResult)
+
 
 def reanchor(context: Run, table: IcebergTable) -> int | None:
     """Give a ledger to a head without one.
@@ -102,12 +109,6 @@ def beside(context: Run, head_id: int | None) -> Run:
     spec = context.spec
     own = run_id(spec.dataset.uid, RunFamily.CONSOLIDATION, [f"head\n{head_id}"])
     return replace(context, spec=spec.model_copy(update={"run_id": own, "family": RunFamily.CONSOLIDATION}))
-
-
-log = logging.getLogger(__name__)
-READ_AT_ONCE = 8
-R = TypeVar("R", bound=RunResult)
-V = TypeVar("V", VacuumResult, ErasureCheckResult)
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,22 @@ from lethe_spark.jvm.gateway import each, java_list, listen_for_callbacks
 from lethe_spark.jvm.metadata import DeleteManifests, rewriting
 from lethe_spark.jvm.table import IcebergTable
 
+log = logging.getLogger(__name__)
+
+
 MARKER: Final = "LETHE-LEDGER-MOVED"
 # The most snapshots that the check reads.
 FURTHEST: Final = 1_000_000
+
+# Iceberg refuses metadata that is older than the last by more than this. It does not say which clock is wrong.
+_CLOCKS_DIFFER_BY_MS: Final = 60_000
+
+_TAG: Final = "lethe-staged-{}"
+
+# How often the history is read after an error.
+HISTORY_READS: Final = 3
+# Attempts of one change. Commits that do not conflict with it, such as new properties, may come first.
+RACES: Final = 4
 
 
 @dataclass(frozen=True)
@@ -118,14 +131,6 @@ def _ancestors(snapshots: Any) -> Iterable[Ancestor]:
             int(snapshot.snapshotId()), None if parent is None else int(parent), None if ledger is None else str(ledger)
         )
     raise RuntimeError(f"a history of more than {FURTHEST} snapshots without a ledger")
-
-
-log = logging.getLogger(__name__)
-
-# Iceberg refuses metadata that is older than the last by more than this. It does not say which clock is wrong.
-_CLOCKS_DIFFER_BY_MS: Final = 60_000
-
-_TAG: Final = "lethe-staged-{}"
 
 
 @dataclass(frozen=True)
@@ -214,12 +219,6 @@ def _check_clock(table: IcebergTable, last_updated_ms: int) -> None:
         "refuses a commit that is older than the last one. Compare the clocks of the machines that write the table, and "
         "correct the one that is wrong. Nothing was committed; runs succeed once this clock has passed the last change.",
     )
-
-
-# How often the history is read after an error.
-HISTORY_READS: Final = 3
-# Attempts of one change. Commits that do not conflict with it, such as new properties, may come first.
-RACES: Final = 4
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,13 @@ from lethe_spark.jvm.errors import reading
 from lethe_spark.jvm.gateway import as_interface, each, each_of, getter, java_list, method
 from lethe_spark.jvm.table import IcebergTable, writing_as
 
+# Characters of JSON per call, unless one file alone has more. A file has about two thousand; Java's parser needs ten times as
+# much memory.
+CHARACTERS_AT_ONCE: Final = 1024 * 1024
+
+# The format of a deletion vector: its length, these bytes, a portable 64-bit Roaring bitmap, a checksum.
+_MAGIC: Final = b"\xd1\xd3\x39\x64"
+
 
 @dataclass(frozen=True)
 class DataFile:
@@ -167,11 +174,6 @@ def tasks_of(
     return tasks
 
 
-# Characters of JSON per call, unless one file alone has more. A file has about two thousand; Java's parser needs ten times as
-# much memory.
-CHARACTERS_AT_ONCE: Final = 1024 * 1024
-
-
 @reading("making data files")
 def data_files(table: IcebergTable, documents: Sequence[str]) -> Any:
     """A Java list of data files.
@@ -212,10 +214,6 @@ def chunks(documents: Sequence[str]) -> Iterator[list[str]]:
         size += len(document)
     if chunk:
         yield chunk
-
-
-# The format of a deletion vector: its length, these bytes, a portable 64-bit Roaring bitmap, a checksum.
-_MAGIC: Final = b"\xd1\xd3\x39\x64"
 
 
 @dataclass(frozen=True)

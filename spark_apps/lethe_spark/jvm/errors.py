@@ -24,6 +24,27 @@ ICEBERG: Final = "org.apache.iceberg.exceptions."
 # PySpark converts some Java exceptions (illegal arguments, analysis) into classes of its own.
 JvmError: Final = (Py4JError, CapturedException)
 
+# Exceptions that, anywhere among the causes, mean that the catalog or the storage does not answer.
+_AWAY: Final = (
+    *(
+        "java.net.",
+        "java.sql.",
+        "org.postgresql.",
+        "org.sqlite.",
+        "software.amazon.",
+        "org.apache.iceberg.jdbc.Unchecked",
+    ),
+    *(ICEBERG + name for name in ("RuntimeIOException", "RESTException", "ServiceUnavailable", "ServiceFailure")),
+)
+
+_UNPARSED: Final = "Cannot parse type string"
+
+_LOST_PARTITION: Final = "Mismatched partition tuples"
+
+ATTEMPTS: Final = 12
+_FIRST_SECONDS: Final = 0.1
+_LONGEST_SECONDS: Final = 2.0
+
 
 def java_exception(error: BaseException) -> Any | None:
     """The Java exception of an error of py4j or PySpark. None: there is none, for example after a broken connection."""
@@ -65,23 +86,6 @@ def says_another_table(error: BaseException) -> bool:
     return "Table UUID does not match" in java_message(error)
 
 
-# Exceptions that, anywhere among the causes, mean that the catalog or the storage does not answer.
-_AWAY: Final = (
-    *(
-        "java.net.",
-        "java.sql.",
-        "org.postgresql.",
-        "org.sqlite.",
-        "software.amazon.",
-        "org.apache.iceberg.jdbc.Unchecked",
-    ),
-    *(ICEBERG + name for name in ("RuntimeIOException", "RESTException", "ServiceUnavailable", "ServiceFailure")),
-)
-
-
-_UNPARSED: Final = "Cannot parse type string"
-
-
 def unparsed_type(error: BaseException) -> str | None:
     """The type of a column that Iceberg does not know, if it could not load a table because of it."""
     texts = (str(java.getMessage() or "") for java in _causes(error))
@@ -96,9 +100,6 @@ def unknown_type(table: str, kind: str) -> LetheError:
         f"{table} has a column of the type {kind}, now or in an old schema, which this version's Iceberg library cannot load. "
         "Nothing was changed. Use a version of Lethe that knows the type.",
     )
-
-
-_LOST_PARTITION: Final = "Mismatched partition tuples"
 
 
 def is_caused_by(error: BaseException, class_name: str) -> bool:
@@ -159,11 +160,6 @@ def reading(doing: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return wrapped
 
     return decorate
-
-
-ATTEMPTS: Final = 12
-_FIRST_SECONDS: Final = 0.1
-_LONGEST_SECONDS: Final = 2.0
 
 
 def wait_before(attempt: int) -> None:

@@ -31,6 +31,11 @@ FILE_SET: Final = "rewritten-file-scan-task-set-id"
 SCAN_SET: Final = "scan-task-set-id"
 _VARIANT: Final = re.compile(r"\bvariant\b")
 
+# At most this many registered tasks, of about a kilobyte each, are kept when no frame uses them.
+TASKS_AT_MOST: Final = 100_000
+# The text of Iceberg's tasks contains their paths: one call for thousands of tasks instead of two calls for each.
+_PATH: Final = re.compile(r"BaseFileScanTask\{file=(.*?), partition_data=")
+
 
 def write_uncommitted(
     table: SparkTable,
@@ -131,12 +136,6 @@ def scan_tasks(table: SparkTable, tasks: Collection[Any]) -> ScannedFiles:
         reader = reader.option("vectorization-enabled", "false")
     frame = reader.load(group)
     return ScannedFiles(frame, tuple(DataFile.of(task.file()) for task in tasks), table, group, tuple(tasks))
-
-
-# At most this many registered tasks, of about a kilobyte each, are kept when no frame uses them.
-TASKS_AT_MOST: Final = 100_000
-# The text of Iceberg's tasks contains their paths: one call for thousands of tasks instead of two calls for each.
-_PATH: Final = re.compile(r"BaseFileScanTask\{file=(.*?), partition_data=")
 
 
 @dataclass(frozen=True)

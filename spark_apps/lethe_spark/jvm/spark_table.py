@@ -53,8 +53,36 @@ from lethe_spark.jvm.errors import (
 from lethe_spark.jvm.gateway import gateway, java_map, jvm
 from lethe_spark.jvm.table import IcebergTable
 
+# Types of Spark that Iceberg stores, and that Lethe reads and writes.
+log = logging.getLogger(__name__)
+
+
 # Characters without a meaning in regular expressions.
 _SEPARATORS: Final = "\x01\x02\x03\x04\x05\x06\x07"
+
+_FLOATS: Final = ("float", "double")
+_NUMBERS: Final = (*_FLOATS, "decimal", "byte", "short", "integer", "long", "tinyint", "smallint", "int", "bigint")
+
+NEW_TABLE: Mapping[str, str] = {
+    # Each commit writes a metadata file with the whole history. Without this, thousands of commits a day would keep them all.
+    "write.metadata.delete-after-commit.enabled": "true",
+    # A purge copies the row groups that lose no rows. Iceberg's default, 128 MiB, would leave few to copy.
+    "write.parquet.row-group-size-bytes": str(12 * 1024**2),
+}
+
+_KNOWN: Final = (
+    BinaryType,
+    BooleanType,
+    CharType,
+    DateType,
+    NumericType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+)
+# Metadata of a column besides its name, type and nullability.
+_COLUMN_METADATA: Final = frozenset({"comment", "__CHAR_VARCHAR_TYPE_STRING"})
 
 
 def quoted(name: str) -> str:
@@ -84,10 +112,6 @@ def in_set(spark: SparkSession, column: Column, values: Collection[str]) -> Colu
     return Column(
         utils.column(java.org.apache.spark.sql.catalyst.expressions.InSet(utils.expression(column._jc), found))
     )
-
-
-_FLOATS: Final = ("float", "double")
-_NUMBERS: Final = (*_FLOATS, "decimal", "byte", "short", "integer", "long", "tinyint", "smallint", "int", "bigint")
 
 
 def for_skipping(frame: DataFrame, condition: str) -> str | None:
@@ -148,30 +172,6 @@ def _has_zero(expression: Any) -> bool:
 def _children(expression: Any) -> Iterator[Any]:
     children = expression.children()
     return (children.apply(n) for n in range(int(children.size())))
-
-
-NEW_TABLE: Mapping[str, str] = {
-    # Each commit writes a metadata file with the whole history. Without this, thousands of commits a day would keep them all.
-    "write.metadata.delete-after-commit.enabled": "true",
-    # A purge copies the row groups that lose no rows. Iceberg's default, 128 MiB, would leave few to copy.
-    "write.parquet.row-group-size-bytes": str(12 * 1024**2),
-}
-
-# Types of Spark that Iceberg stores, and that Lethe reads and writes.
-log = logging.getLogger(__name__)
-_KNOWN: Final = (
-    BinaryType,
-    BooleanType,
-    CharType,
-    DateType,
-    NumericType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-    VarcharType,
-)
-# Metadata of a column besides its name, type and nullability.
-_COLUMN_METADATA: Final = frozenset({"comment", "__CHAR_VARCHAR_TYPE_STRING"})
 
 
 class SparkTable(IcebergTable):

@@ -18,6 +18,8 @@ from lethe_spark.jvm.gateway import each
 
 _TABLE: Final = "org.apache.iceberg.BaseTable"
 
+DATA_PATH: Final = "write.data.path"
+
 
 class IcebergTable:
     """A handle to one table. Its facts are those of the last `refresh`, or of loading it.
@@ -245,9 +247,6 @@ def layout_properties(batch_column: str, field_id: int, *, partitioned: bool) ->
         names.WAP_ENABLED: "true",
         names.BATCH_COLUMN: str(field_id),
     }
-
-
-DATA_PATH: Final = "write.data.path"
 
 
 def run_folder(table: IcebergTable, run_id: str) -> str:

@@ -44,8 +44,18 @@ from pyspark.sql import SparkSession
 
 from lethe_spark.run.progress import Reporter
 
+log = logging.getLogger(__name__)
+
+
 CRASH_AT: Final = "LETHE_CRASH_AT"
 KILLED: Final = 137  # the exit code of a process that SIGKILL has ended
+
+KEY_FILE_VARIABLE: Final = "LETHE_VALUES_DIGEST_KEY_FILE"
+
+RUN_FILE: Final = "LETHE_RUN_FILE"
+DEFAULT_RUN_FILE: Final = "/etc/lethe/run/run.json"
+# What pydantic finds in a document with a field, or a value of a closed set, that only another version of Lethe has.
+OF_NEWER_VERSION: Final = frozenset({"extra_forbidden", "enum"})
 
 
 class Cancelled(TransientError):
@@ -202,9 +212,6 @@ class RunContext(Run):
     spark: SparkSession = field(kw_only=True)
 
 
-KEY_FILE_VARIABLE: Final = "LETHE_VALUES_DIGEST_KEY_FILE"
-
-
 def with_digests(requests: Sequence[RestatementRequest]) -> tuple[RestatementRequest, ...]:
     """The requests, with the digest of the values of Erases by records; empty if the values or the key cannot be read."""
     key = _read(os.environ.get(KEY_FILE_VARIABLE, ""))
@@ -231,14 +238,6 @@ def _read(path: str) -> bytes:
         return Path(path).read_bytes() if path else b""
     except OSError:
         return b""
-
-
-log = logging.getLogger(__name__)
-
-RUN_FILE: Final = "LETHE_RUN_FILE"
-DEFAULT_RUN_FILE: Final = "/etc/lethe/run/run.json"
-# What pydantic finds in a document with a field, or a value of a closed set, that only another version of Lethe has.
-OF_NEWER_VERSION: Final = frozenset({"extra_forbidden", "enum"})
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,14 @@ PAUSES_SECONDS: Final = (0.5, 2.0)
 FORMER_FOR_SECONDS: Final = 60.0
 FORMER_PAUSE_SECONDS: Final = 2.0
 
+INTERVAL_SECONDS: Final = 2.0
+# Scheduling a pod and starting its JVM takes about this long. Only then missing executors are reported.
+MISSING_AFTER_SECONDS: Final = 20.0
+PROBE_EVERY_SECONDS: Final = 60.0
+MESSAGE_AT_MOST: Final = 300  # characters
+# Spark's reason for an executor that the driver itself has released.
+RELEASED: Final = "Executor killed by driver"
+
 
 def provide(environ: Mapping[str, str]) -> dict[str, str]:
     """Create the secret of this run. Does nothing for a driver without executors.
@@ -109,15 +117,6 @@ def _failed(name: str, why: str) -> TransientError:
         f"the Secret {name}, with which the driver and its executors authenticate each other, could not be "
         f"created ({why}). No executor is started without one. The next attempt uses another name.",
     )
-
-
-INTERVAL_SECONDS: Final = 2.0
-# Scheduling a pod and starting its JVM takes about this long. Only then missing executors are reported.
-MISSING_AFTER_SECONDS: Final = 20.0
-PROBE_EVERY_SECONDS: Final = 60.0
-MESSAGE_AT_MOST: Final = 300  # characters
-# Spark's reason for an executor that the driver itself has released.
-RELEASED: Final = "Executor killed by driver"
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,12 @@ log = logging.getLogger(__name__)
 INTERVAL_SECONDS: Final = 5.0
 PROGRESS_FILE: Final = "LETHE_PROGRESS_FILE"
 
+TERMINATION_LOG: Final = "/dev/termination-log"
+TERMINATION_LOG_ENV: Final = "LETHE_TERMINATION_LOG"
+LARGEST: Final = INLINE_BYTES_AT_MOST
+TRIES: Final = 5
+R = TypeVar("R", bound=RunResult)
+
 
 class ProgressSink(Protocol):
     """Takes the progress of a run to where the operator or a person reads it."""
@@ -173,13 +179,6 @@ def running_tasks(context: SparkContext) -> tuple[int, int]:
     stages = {s for job in tracker.getActiveJobsIds() if (info := tracker.getJobInfo(job)) for s in info.stageIds}
     stages_found = [info for stage in stages if (info := tracker.getStageInfo(stage))]
     return sum(s.numCompletedTasks for s in stages_found), sum(s.numTasks for s in stages_found)
-
-
-TERMINATION_LOG: Final = "/dev/termination-log"
-TERMINATION_LOG_ENV: Final = "LETHE_TERMINATION_LOG"
-LARGEST: Final = INLINE_BYTES_AT_MOST
-TRIES: Final = 5
-R = TypeVar("R", bound=RunResult)
 
 
 class Asked(Protocol):

@@ -57,6 +57,11 @@ from lethe_spark.sql.searching import named
 
 log = logging.getLogger(__name__)
 
+_OTHER_BATCH: Final = "LETHE-OTHER-BATCH-ID"
+_NULL: Final = "LETHE-NULL-IN-COLUMN:"
+
+OPTIONS: Final = ("batchId", "batchIdsToReplace", "batchReplacingReason", "batchColumn", "prepare")
+
 
 class LogReporter:
     """Reports progress to the log only. The user watches the job."""
@@ -180,10 +185,6 @@ def ids_in_files(base: Base, batch_ids: Collection[str]) -> frozenset[str]:
         return frozenset()
     index = IdIndex(unknown)
     return frozenset(i for f in base.files() for i in index.within(f))
-
-
-_OTHER_BATCH: Final = "LETHE-OTHER-BATCH-ID"
-_NULL: Final = "LETHE-NULL-IN-COLUMN:"
 
 
 def rows_of_batch(frame: DataFrame, schema: StructType, batch_column: str, batch_id: str) -> DataFrame:
@@ -464,9 +465,6 @@ def _plan(
     assert isinstance(restated, Restated)
     result = WriteResult(batch, None, rows, False, restated.result.rows_deleted, wanted.key)
     return Intent(restated.delta, change, result)
-
-
-OPTIONS: Final = ("batchId", "batchIdsToReplace", "batchReplacingReason", "batchColumn", "prepare")
 
 
 class BatchWriter:

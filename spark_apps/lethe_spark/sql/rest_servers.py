@@ -58,6 +58,9 @@ from lethe_spark.jvm.errors import ATTEMPTS
 from lethe_spark.jvm.gateway import gateway
 from lethe_spark.jvm.metadata import JvmMetadata, escape_requests
 
+log = logging.getLogger(__name__)
+
+
 AUTH_TYPE: Final = "rest.auth.type"
 SIGV4: Final = "sigv4"
 SIGNED: Final = "rest.sigv4-enabled"
@@ -67,6 +70,38 @@ OF_CONNECTION: Final = (SIGNED, AUTH_TYPE, "rest.auth.sigv4.", _PROXY, "rest.cli
 # Seconds to connect, and until the catalog sends something. The client has limits of its own.
 _TIMEOUTS: Final = urllib3.Timeout(connect=5.0, read=300.0)
 _CONNECTIONS: Final = 16  # that are kept
+
+TOKEN: Final = "X-Lethe-Token"
+# A commit of Iceberg's client may contain the whole metadata of a table with thousands of snapshots.
+LIMITS: Final = ClientLimits(body_bytes=256 * 1024 * 1024, body_seconds=120.0)
+_METHODS: Final = frozenset({"GET", "POST", "HEAD", "DELETE", "PUT"})
+
+# Of one connection, and what both ends set themselves.
+_HOP_BY_HOP: Final = frozenset(
+    {
+        *("connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "proxy-authorization"),
+        *("host", "content-length", "content-encoding", "accept-encoding", "expect", TOKEN.lower()),
+    }
+)
+# What Iceberg reads of the answers that hold metadata or credentials, besides `config` and `storage-credentials`.
+_OF_TABLES: Final = ("metadata-location", "metadata")
+_OF_CONFIG: Final = ("endpoints", "idempotency-key-lifetime")
+
+TOKENS: Final = "oauth2-server-uri"
+TOKENS_PATH: Final = "/_lethe/tokens"  # on the guard
+
+_LOCK: Final = threading.Lock()
+
+_TABLE: Final = "/v1/{prefix}/namespaces/{namespace}/tables"
+ENDPOINTS: Final = (
+    "GET /v1/{prefix}/namespaces/{namespace}",
+    "POST /v1/{prefix}/namespaces",
+    f"POST {_TABLE}",
+    f"GET {_TABLE}/{{table}}",
+    f"POST {_TABLE}/{{table}}",
+)
+_ELSEWHERE: Final = "write.metadata.path"
+_NEW: Final = "assert-create"  # the requirement that the table does not exist
 
 
 class Upstream:
@@ -191,12 +226,6 @@ def _unsigned(name: str, error: BotoCoreError) -> InputError:
     return InputError("UnsupportedCatalog", f"{name}: requests cannot be signed ({type(error).__name__}).")
 
 
-TOKEN: Final = "X-Lethe-Token"
-# A commit of Iceberg's client may contain the whole metadata of a table with thousands of snapshots.
-LIMITS: Final = ClientLimits(body_bytes=256 * 1024 * 1024, body_seconds=120.0)
-_METHODS: Final = frozenset({"GET", "POST", "HEAD", "DELETE", "PUT"})
-
-
 @dataclass(frozen=True)
 class RestRequest:
     """A request to a loopback server. Its `repr` omits headers and body, which may contain credentials."""
@@ -284,24 +313,6 @@ def _handler_of(answer: Callable[[RestRequest], RestAnswer], token: str) -> type
                 self.wfile.write(found.body)
 
     return Handler
-
-
-log = logging.getLogger(__name__)
-
-# Of one connection, and what both ends set themselves.
-_HOP_BY_HOP: Final = frozenset(
-    {
-        *("connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "proxy-authorization"),
-        *("host", "content-length", "content-encoding", "accept-encoding", "expect", TOKEN.lower()),
-    }
-)
-# What Iceberg reads of the answers that hold metadata or credentials, besides `config` and `storage-credentials`.
-_OF_TABLES: Final = ("metadata-location", "metadata")
-_OF_CONFIG: Final = ("endpoints", "idempotency-key-lifetime")
-
-
-TOKENS: Final = "oauth2-server-uri"
-TOKENS_PATH: Final = "/_lethe/tokens"  # on the guard
 
 
 class RestGuard:
@@ -415,7 +426,6 @@ def _end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 _GUARDS: Final[dict[str, tuple[Mapping[str, str], RestGuard]]] = {}
-_LOCK: Final = threading.Lock()
 
 
 def spark_properties(name: str, properties: Mapping[str, str]) -> dict[str, str]:
@@ -454,18 +464,6 @@ def _authentication(own: Mapping[str, str]) -> dict[str, str]:
     if kind == SIGV4:
         kind = own.get("rest.auth.sigv4.delegate-auth-type")
     return {AUTH_TYPE: kind} if kind else {}
-
-
-_TABLE: Final = "/v1/{prefix}/namespaces/{namespace}/tables"
-ENDPOINTS: Final = (
-    "GET /v1/{prefix}/namespaces/{namespace}",
-    "POST /v1/{prefix}/namespaces",
-    f"POST {_TABLE}",
-    f"GET {_TABLE}/{{table}}",
-    f"POST {_TABLE}/{{table}}",
-)
-_ELSEWHERE: Final = "write.metadata.path"
-_NEW: Final = "assert-create"  # the requirement that the table does not exist
 
 
 class Metadata(Protocol):

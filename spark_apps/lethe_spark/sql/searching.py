@@ -36,6 +36,10 @@ _ID = "_lethe_id"
 # receives them once.
 IN_SET_AT_MOST: Final = 10_000
 
+_GROUPS_PER_CORE: Final = 4
+# A path, and the positions that were found, or why the file cannot be searched. None: the file does not exist.
+FileResult: TypeAlias = "tuple[str, dict[str, bytes] | str | None]"
+
 
 def anti_join(frame: DataFrame, column: str, ids: Collection[str]) -> DataFrame:
     """The rows whose `column` is none of `ids`, including rows with a null: a null is never tombstoned."""
@@ -83,11 +87,6 @@ def _joined(frame: DataFrame, column: str, ids: Collection[str], how: str) -> Da
 def named(column: str) -> Column:
     """The column of exactly this name, which may contain dots."""
     return F.col(quoted(column))
-
-
-_GROUPS_PER_CORE: Final = 4
-# A path, and the positions that were found, or why the file cannot be searched. None: the file does not exist.
-FileResult: TypeAlias = "tuple[str, dict[str, bytes] | str | None]"
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,16 @@ from pydantic import ConfigDict, ValidationError
 from lethe_spark.mailbox import drop_keys
 from lethe_spark.run.kube import PodApi, StatusConfigMap
 
+log = logging.getLogger(__name__)
+
+
 MIB: Final = 1024**2
 # Between two runs, a session that still holds more than these shares of the limits is replaced.
 KEPT_HEAP: Final = 0.5
 KEPT_MEMORY: Final = 0.8
 KEPT_DISK: Final = 0.25
+
+RESULT, PROGRESS, RUN = "result.json", "progress.json", "run.json"
 
 
 @dataclass(frozen=True)
@@ -115,11 +120,6 @@ def _sizes(folder: Path) -> Iterator[int]:
                 yield os.lstat(os.path.join(directory, name)).st_blocks * 512
             except OSError:  # it was removed
                 continue
-
-
-log = logging.getLogger(__name__)
-
-RESULT, PROGRESS, RUN = "result.json", "progress.json", "run.json"
 
 
 def session_ended(code: int) -> LetheError:

@@ -44,10 +44,30 @@ from lethe_spark.warm_driver.delivery import (
     was_cancelled,
 )
 
+log = logging.getLogger(__name__)
+
+
 # The outcome of a run that has delivered its own result, which may be a failure.
 DELIVERED = "Delivered"
 # The outcome of a run whose failure the supervisor has delivered.
 STOPPED = "Stopped"
+
+COMMAND: Final = (sys.executable, "-m", "lethe_spark.apps.warm_session")
+KILL_SECONDS: Final = 10.0
+
+NAME: Final = "lethe-warm-driver"
+# Pause before a run whose documents could not be read or written is looked at again.
+RETRY_SECONDS: Final = 5.0
+# How often the use of a run is measured.
+MEASURE_SECONDS: Final = 0.5
+# After SIGTERM, of 30 seconds: a run may finish within the first limit; then it stops at its next step; then it is killed.
+FINISH_SECONDS: Final = 12.0
+STOP_SECONDS: Final = 8.0
+# A session that ends this many times in a row before it is ready will not start here.
+STARTS_AT_MOST: Final = 3
+# Exit codes. Kubernetes restarts the process after any other code than 0.
+IDLE: Final = 0
+BROKEN: Final = 1
 
 
 class WarmDriverMetrics(MailboxMetrics):
@@ -73,12 +93,6 @@ class WarmDriverMetrics(MailboxMetrics):
             "Space of the session's files, as last measured, during a run or after it.",
             lambda: self.use.disk if self.use else 0,
         )
-
-
-log = logging.getLogger(__name__)
-
-COMMAND: Final = (sys.executable, "-m", "lethe_spark.apps.warm_session")
-KILL_SECONDS: Final = 10.0
 
 
 @dataclass
@@ -164,21 +178,6 @@ class SessionProcess:
                 on_answer()
         self.answers.append(None)
         on_answer()
-
-
-NAME: Final = "lethe-warm-driver"
-# Pause before a run whose documents could not be read or written is looked at again.
-RETRY_SECONDS: Final = 5.0
-# How often the use of a run is measured.
-MEASURE_SECONDS: Final = 0.5
-# After SIGTERM, of 30 seconds: a run may finish within the first limit; then it stops at its next step; then it is killed.
-FINISH_SECONDS: Final = 12.0
-STOP_SECONDS: Final = 8.0
-# A session that ends this many times in a row before it is ready will not start here.
-STARTS_AT_MOST: Final = 3
-# Exit codes. Kubernetes restarts the process after any other code than 0.
-IDLE: Final = 0
-BROKEN: Final = 1
 
 
 @dataclass(frozen=True)

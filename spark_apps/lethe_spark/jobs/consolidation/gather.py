@@ -47,10 +47,20 @@ from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Run
 
+log = logging.getLogger(__name__)
+
+
 _ADVICE = {
     NO_BUCKET: ("BufferNotFound", "the bucket does not exist. Create it, or correct spec.buffer.uri"),
     DENIED: ("AccessDenied", "the store does not let this run list it. Grant the run's credentials access"),
 }
+
+NAMES_KEPT = 1000  # how many names of objects that are not batches are kept
+
+NOT_THERE: Final = (
+    f"are not in the buffer, have no {names.SUCCESS_MARKER} or have the same id as another folder or file there"
+)
+NO_DATA: Final = f"have {names.SUCCESS_MARKER} but no data file yet"
 
 
 def ignored() -> None:
@@ -96,10 +106,6 @@ def _with_seen(batch: BufferedBatch, seen: Mapping[str, SeenObject]) -> Buffered
         for o in batch.objects
     )
     return replace(batch, objects=objects)
-
-
-log = logging.getLogger(__name__)
-NAMES_KEPT = 1000  # how many names of objects that are not batches are kept
 
 
 def claim_buffer(context: Run, table: IcebergTable, on_object: Callable[[], None] = ignored) -> None:
@@ -178,12 +184,6 @@ def _contents(context: Run, on_object: Callable[[], None]) -> Contents:
 def _warehouses(context: Run) -> tuple[str, ...]:
     warehouse = context.catalog_properties.get("warehouse", "")
     return (warehouse,) if names_place(warehouse) else ()
-
-
-NOT_THERE: Final = (
-    f"are not in the buffer, have no {names.SUCCESS_MARKER} or have the same id as another folder or file there"
-)
-NO_DATA: Final = f"have {names.SUCCESS_MARKER} but no data file yet"
 
 
 @dataclass(frozen=True)

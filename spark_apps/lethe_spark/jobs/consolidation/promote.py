@@ -61,6 +61,19 @@ from lethe_spark.run.context import Cancelled, Run
 
 log = logging.getLogger(__name__)
 
+# Reads the footers of these files, in any order.
+ReadFooters: TypeAlias = Callable[[FooterReader, Sequence[FileTask]], Sequence[Footer]]
+JUDGED: Final = (
+    "hold files that were refused before; write the whole batch again, _SUCCESS last, or use another id if "
+    "no byte of it changes"
+)
+ADDED_BY_OTHERS: Final = "cannot be registered, but another writer has already added some of their files to the table"
+
+# How often a run writes its batches, if other runs promote or revert some of them before it commits.
+WRITES: Final = 4
+# Writes or registers these batches, as planned on a state of the table, and commits nothing.
+Write: TypeAlias = Callable[[Base, Iterable[str]], WrittenBatches]
+
 
 def set_aside(context: Run, table: IcebergTable, judged: Iterable[str], left: Iterable[str]) -> None:
     """Move batches to the buffer's folder for refused batches, if the ledger says that they are refused.
@@ -115,15 +128,6 @@ def set_one_aside(context: Run, store: ObjectStore, entry: BatchEntry, was_judge
     for o in removal.objects:
         store.delete_unchanged(o)
     log.info("moved the refused batch %r to %s", entry.id, removal.reason_uri.rpartition("/")[0])
-
-
-# Reads the footers of these files, in any order.
-ReadFooters: TypeAlias = Callable[[FooterReader, Sequence[FileTask]], Sequence[Footer]]
-JUDGED: Final = (
-    "hold files that were refused before; write the whole batch again, _SUCCESS last, or use another id if "
-    "no byte of it changes"
-)
-ADDED_BY_OTHERS: Final = "cannot be registered, but another writer has already added some of their files to the table"
 
 
 def register(
@@ -254,12 +258,6 @@ def _live(base: Base) -> frozenset[tuple[str, tuple[str, ...]]]:
     For files that Lethe added the ledger is enough: the path names the batch.
     """
     return frozenset(place(f.path) for f in base.files()) if base.has_foreign_files else frozenset()
-
-
-# How often a run writes its batches, if other runs promote or revert some of them before it commits.
-WRITES: Final = 4
-# Writes or registers these batches, as planned on a state of the table, and commits nothing.
-Write: TypeAlias = Callable[[Base, Iterable[str]], WrittenBatches]
 
 
 def promote(

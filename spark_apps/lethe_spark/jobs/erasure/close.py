@@ -31,6 +31,9 @@ from lethe_spark.jvm.commit import LedgerOnly
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Run, batch_ids_digest, table_properties
 
+RETENTION_VARIABLE: Final = "LETHE_ERASURE_RECORD_RETENTION"  # MODE:DAYS, set by the operator
+CHECK_AGAIN_SECONDS: Final = 21_600  # the interval of checks for blockers in the storage, which no event reports
+
 
 def note_purged(context: Run, table: IcebergTable, manifests: Manifests) -> int | None:
     """Record in the ledger which erasures have no rows in the head any more, and which files of older snapshots may hold some.
@@ -70,10 +73,6 @@ def for_erasures(context: Run, step: str) -> Run:
     spec = context.spec
     own = run_id(spec.dataset.uid, RunFamily.VACUUM, [f"erasures\n{step}\n{spec.run_id}\n{spec.attempt}"])
     return replace(context, spec=spec.model_copy(update={"run_id": own, "family": RunFamily.VACUUM}))
-
-
-RETENTION_VARIABLE: Final = "LETHE_ERASURE_RECORD_RETENTION"  # MODE:DAYS, set by the operator
-CHECK_AGAIN_SECONDS: Final = 21_600  # the interval of checks for blockers in the storage, which no event reports
 
 
 @dataclass

@@ -48,6 +48,12 @@ from lethe_spark.sql.searching import (
     search_batches,
 )
 
+Positions = Mapping[str, FrozenBitMap64]  # by the path of a file
+_NOTHING: Final = FrozenBitMap64()
+_FILE, _NUMBER, _POSITION = "_lethe_file", "_lethe_number", "_lethe_position"
+# Spark broadcasts up to this many row positions to each executor.
+BROADCAST_AT_MOST: Final = 5_000_000
+
 
 @dataclass(frozen=True)
 class ColumnUse:
@@ -142,13 +148,6 @@ def key_columns(
         )
     use = ColumnUse(f"{where}.keyColumns", "changed")
     return [searchable_column(schema, batch_field_id, table, use, name) for name in replacement.key_columns]
-
-
-Positions = Mapping[str, FrozenBitMap64]  # by the path of a file
-_NOTHING: Final = FrozenBitMap64()
-_FILE, _NUMBER, _POSITION = "_lethe_file", "_lethe_number", "_lethe_position"
-# Spark broadcasts up to this many row positions to each executor.
-BROADCAST_AT_MOST: Final = 5_000_000
 
 
 @dataclass

@@ -38,6 +38,9 @@ from lethe_spark.run.context import Cancelled, RunContext, table_properties
 log = logging.getLogger(__name__)
 _PARQUET: Final = "parquet"
 
+# How often a run plans, if other writers replace the planned files. Then another tool probably compacts the table.
+PLANS: Final = 3
+
 
 @dataclass(frozen=True)
 class MergedBins:
@@ -149,10 +152,6 @@ def _merged(context: RunContext, table: SparkTable, work: Merge, tasks: Collecti
     except (PySparkException, *JvmError):
         discard(table, paths.value, Attempts())
         raise
-
-
-# How often a run plans, if other writers replace the planned files. Then another tool probably compacts the table.
-PLANS: Final = 3
 
 
 @dataclass(frozen=True)

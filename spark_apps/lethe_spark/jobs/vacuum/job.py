@@ -60,8 +60,13 @@ from lethe_spark.jvm.metadata import remove_files
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import Cancelled, RunContext, table_properties
 
+log = logging.getLogger(__name__)
+
+
 TARGET: Final = "commit.manifest.target-size-bytes"
 TARGET_DEFAULT: Final = 8 * 1024 * 1024  # Iceberg's default
+
+AT_ONCE: Final = 1000  # how many files S3 deletes in one request
 
 
 def rewrite_manifests(context: RunContext, table: SparkTable) -> Committed[int]:
@@ -88,10 +93,6 @@ def rewrite_manifests(context: RunContext, table: SparkTable) -> Committed[int]:
         return Intent(Delta(context.run_id), change, len(planned.replaced))
 
     return commit_on_ledger(context, table, plan)
-
-
-log = logging.getLogger(__name__)
-AT_ONCE: Final = 1000  # how many files S3 deletes in one request
 
 
 @dataclass(frozen=True)

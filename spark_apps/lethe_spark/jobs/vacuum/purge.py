@@ -71,6 +71,12 @@ from lethe_spark.sql.searching import (
 
 log = logging.getLogger(__name__)
 
+# A partition up to this size is written by one task, in order. Spark may split a larger one among tasks, and not by batch.
+ONE_TASK_BYTES: Final = 128 * 1024**2
+
+# How often a step is planned, if other writers rewrite its files in the meantime. Then the run ends, and is tried later.
+PLANS: Final = 3
+
 
 @dataclass
 class SearchResults:
@@ -255,10 +261,6 @@ def _row_ids(file: Any) -> RowIds | None:
     return None if first is None or sequence_number is None else RowIds(int(first), int(sequence_number))
 
 
-# A partition up to this size is written by one task, in order. Spark may split a larger one among tasks, and not by batch.
-ONE_TASK_BYTES: Final = 128 * 1024**2
-
-
 @dataclass(frozen=True)
 class PurgeProgress:
     """A step, before and after its files are written."""
@@ -395,10 +397,6 @@ def _largest_partition(files: Iterable[FileBounds]) -> int:
     for f in files:
         by_partition[f.partition] = by_partition.get(f.partition, 0) + f.size
     return max(by_partition.values(), default=0)
-
-
-# How often a step is planned, if other writers rewrite its files in the meantime. Then the run ends, and is tried later.
-PLANS: Final = 3
 
 
 @dataclass
