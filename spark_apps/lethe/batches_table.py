@@ -60,11 +60,9 @@ from lethe.storage.properties import require_safe_table
 
 log = logging.getLogger(__name__)
 
-
 BATCH_ID: Final = 1
 STATE: Final = 2
 PARALLEL: Final = 4
-# In the order of BatchRow's fields.
 SCHEMA: Final = Schema(
     NestedField(BATCH_ID, "batch_id", StringType(), required=True),
     NestedField(STATE, "state", StringType(), required=True),
@@ -81,20 +79,23 @@ SCHEMA: Final = Schema(
     NestedField(13, "evict_by", TimestamptzType()),
     identifier_field_ids=[BATCH_ID],
 )
+"""The columns of the table of batches, in the order of BatchRow's fields."""
 ARROW: Final = SCHEMA.as_arrow()
 _VALUES: Final = attrgetter(*ARROW.names)
 SPEC: Final = PartitionSpec(PartitionField(STATE, 1000, IdentityTransform(), "state"))
 ORDER: Final = SortOrder(SortField(BATCH_ID, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST))
 
 SIZES: Final = Sizes()
-_GROUP_ROWS: Final = 50_000  # rows as Python objects
+_GROUP_ROWS: Final = 50_000
+"""Rows that are Python objects at one time."""
 
 # With more than MAX_SNAPSHOTS, expire all but KEPT_SNAPSHOTS. A reader may take as long as KEPT_SNAPSHOTS commits.
 MAX_SNAPSHOTS: Final = 40
 KEPT_SNAPSHOTS: Final = 20
 
 MAX_ATTEMPTS: Final = 6
-LOST_RACES_ENOUGH: Final = 2  # after so many lost races, another update has shown this ledger
+LOST_RACES_ENOUGH: Final = 2
+"""After this many lost races, another update has shown this ledger."""
 _PROPERTIES: Final = {
     "format-version": "2",
     "write.metadata.metrics.column.batch_id": "full",

@@ -27,8 +27,8 @@ HASHED_BYTES: Final = 64 * 1024 * 1024
 CONNECT_SECONDS: Final = 10
 READ_SECONDS: Final = 120
 _FORBIDDEN: Final = 403
-# The object is there already; completing the upload compares it.
 _THERE: Final = (409, 412)
+"""The object is there already; completing the upload compares it."""
 _PIECE: Final = 1024 * 1024
 _SLOWEST_SECONDS: Final = 30.0
 OnBytes = Callable[[int], object]

@@ -35,7 +35,8 @@ from lethe.storage.object_store import FolderListing, WriteUnknown, open_folder
 
 log = logging.getLogger(__name__)
 
-READ_ATTEMPTS: Final = 10  # attempts to read the newest version
+READ_ATTEMPTS: Final = 10
+"""How many times the newest version is read."""
 
 TYPE: Final = "hadoop"
 WAREHOUSE: Final = "warehouse"

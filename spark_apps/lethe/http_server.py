@@ -105,8 +105,8 @@ class BoundedHandler(BaseHTTPRequestHandler):
 
     limits: ClientLimits = ClientLimits()
     protocol_version = "HTTP/1.1"
-    # Otherwise the body of an answer waits 40 ms until the client has acknowledged the header.
     disable_nagle_algorithm = True
+    """Otherwise the body of an answer waits 40 ms until the client has acknowledged the header."""
     wbufsize = -1  # sends head and body as one packet
 
     @abstractmethod

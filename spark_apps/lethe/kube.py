@@ -18,10 +18,10 @@ import urllib3
 PAGE: Final = 500
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON: Final = "application/json"
-# Lists of names, labels and versions, without specs, statuses and data.
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-# The characters of object names. Others, such as a slash, would make a path of another object.
+"""Lists of names, labels and versions, without specs, statuses and data."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
+"""The characters of object names. Others, such as a slash, would make a path of another object."""
 
 Document = dict[str, Any]
 
@@ -142,8 +142,8 @@ LEASES: Final = ResourceKind("/apis/coordination.k8s.io/v1", "leases", "Lease")
 TOKEN_REVIEWS: Final = ResourceKind("/apis/authentication.k8s.io/v1", "tokenreviews", "TokenReview")
 ACCESS_REVIEWS: Final = ResourceKind("/apis/authorization.k8s.io/v1", "subjectaccessreviews", "SubjectAccessReview")
 EVENTS: Final = ResourceKind("/apis/events.k8s.io/v1", "events", "Event")
-# The kinds that the operator watches. Where Kubeflow's operator is installed, it watches SparkApplications too.
 WATCHED: Final = (DATASETS, RESTATEMENTS, VACUUM_POLICIES, JOBS, PODS, CONFIG_MAPS, LEASES)
+"""The kinds that the operator watches. Where Kubeflow's operator is installed, it watches SparkApplications too."""
 BY_NAME: Final = {k.name: k for k in (CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, JOBS, SPARK_APPLICATIONS)}
 
 

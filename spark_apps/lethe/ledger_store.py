@@ -61,20 +61,23 @@ from lethe.uri import local_path
 K = TypeVar("K")
 T = TypeVar("T")
 
-# To look up keys in a larger file, read its header first, then only the necessary blocks.
 WHOLE_UP_TO_BYTES: Final = 4 * 1024 * 1024
+"""To look up keys in a larger file, read its header first, then only the necessary blocks."""
 PARALLEL_READS: Final = 8
 
 THRESHOLDS = overlay.Thresholds()
 
-# Sets the snapshot id of an entry when it is read.
 _FINISH: Mapping[str, Callable[[Any, int | None], Any]] = {"batches": settled_batch, "requests": settled_request}
+"""Sets the snapshot id of an entry when it is read."""
 
 V = TypeVar("V")
 
-# The largest number of entries in chunks that are not shared. With more, reading the whole new ledger is cheaper. That happens
-# after a merge of all chunks, once in as many changes as there are entries.
 MAX_COMPARED: Final = 200_000
+"""The largest number of entries in chunks that are not shared.
+
+With more, reading the whole new ledger is cheaper. That happens after a merge of all chunks, once in as many changes as there are
+entries.
+"""
 
 
 def read_file(io: FileIO, uri: str) -> bytes:

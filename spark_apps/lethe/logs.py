@@ -16,8 +16,8 @@ from typing import Final
 
 TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 JSON: Final = "json"
-# Of errors of pydantic, which repeat what they have read, such as the properties of a table.
 _INPUT: Final = re.compile(r"input_value=[^\n]*, input_type=")
+"""Matches what errors of pydantic repeat of the input, such as the properties of a table."""
 
 _OF_THREAD: ContextVar[Mapping[str, object]] = ContextVar("lethe_log", default=MappingProxyType({}))
 _of_process: dict[str, object] = {}

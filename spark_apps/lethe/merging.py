@@ -40,14 +40,14 @@ from lethe.writing.data_files import (
     sort_keys_of,
 )
 
-# Files up to this size are fetched whole, because latency dominates. Bytes.
 _WHOLE: Final = 8 * 1024**2
+"""Files up to this size, in bytes, are fetched whole, because latency dominates."""
 
-# A row group is copied if it has at least this fraction of the table's row-group size.
 _COPIED_FROM: Final = 0.5
+"""A row group is copied if it has at least this fraction of the table's row-group size."""
 
-# Rows that are sorted in memory have at most so many bytes there.
 SORTED_BYTES: Final = 256 * 1024**2
+"""Rows that are sorted in memory have at most this many bytes there."""
 
 
 class NotInOrder(Exception):
@@ -348,8 +348,8 @@ class Merge:
 
     target: RegisterTarget
     """In format version 3 `with_row_ids`."""
-    # The table's sort order. Its keys are columns (`sort_keys_of`).
     sort_order_json: str
+    """The table's sort order. Its keys are columns (`sort_keys_of`)."""
     io_properties: dict[str, str]
     sorted_bytes: int = SORTED_BYTES
     """Bytes of rows in memory up to which they are sorted."""

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
 ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
-# Passed on from the operator to the pods of runs.
 VARIABLES: Final = (ENDPOINT, "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG")
-# The longest wait for the collector when a process ends, in milliseconds.
+"""The variables that the operator passes on to the pods of runs."""
 FLUSH_MILLISECONDS: Final = 3_000
+"""The longest wait for the collector when a process ends, in milliseconds."""
 
 Attributes: TypeAlias = Mapping[str, str | int]
 NONE: Final[Attributes] = MappingProxyType({})
@@ -31,8 +31,8 @@ NONE: Final[Attributes] = MappingProxyType({})
 log = logging.getLogger(__name__)
 
 _provider: "TracerProvider | None" = None
-# Whether the draft around has a child; None: there is no draft.
 _has_child: ContextVar[list[bool] | None] = ContextVar("lethe_has_child", default=None)
+"""Whether the surrounding draft has a child; None: there is no draft."""
 
 
 def start(service: str) -> None:

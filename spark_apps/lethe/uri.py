@@ -12,13 +12,15 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-# Aliases of schemes.
 _SAME: Final = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
-_DECODED_AT_MOST: Final = 4  # times; decoding turns `%252e` into `%2e`, and decoding again into `.`
+"""Aliases of schemes."""
+_DECODED_AT_MOST: Final = 4
+"""How many times a URI is decoded: decoding turns `%252e` into `%2e`, and decoding again into `.`."""
 _LOCALHOST: Final = "localhost"
 # What stores accept at most.
 NAME_BYTES: Final = 255  # of the name of a file or folder, on Linux and macOS
-KEY_BYTES: Final = 1024  # of the key of an object, in S3, Google Cloud Storage and Azure
+KEY_BYTES: Final = 1024
+"""The longest key of an object in S3, Google Cloud Storage and Azure."""
 
 
 class Backend(StrEnum):

@@ -86,22 +86,21 @@ from lethe_spark.run.context import RunContext, table_properties
 
 log = logging.getLogger(__name__)
 
-
 BYTES_PER_GROUP: Final = 128 * 1024 * 1024
 FILES_PER_GROUP: Final = 1000
-# The cost of the request for a file, as the number of bytes that could be read in the same time.
 BYTES_PER_FILE: Final = 256 * 1024
+"""The cost of the request for a file, as the number of bytes that could be read in the same time."""
 
-# Footers that the driver reads itself: starting tasks for them would take longer.
 IN_DRIVER: Final = FILES_AT_MOST
+"""Footers that the driver reads itself: starting tasks for them would take longer."""
 
-# Up to this size one of Spark's tasks sorts the rows of a partition. Above it, several tasks share a partition.
 ONE_PASS_BYTES: Final = 1024 * 1024 * 1024
-# Rows of one batch that a task of Arrow sorts in memory.
+"""Up to this size one of Spark's tasks sorts the rows of a partition. Above it, several tasks share a partition."""
 SORTED_BYTES: Final = 512 * 1024 * 1024
+"""Rows of one batch that a task of Arrow sorts in memory."""
 _ROWS_AT_ONCE: Final = 65_536
-# Spark's setting of how many rows it sends to Python at a time.
 _ROWS_PER_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+"""Spark's setting of how many rows it sends to Python at a time."""
 _TARGET_SIZE: Final = "write.target-file-size-bytes"
 _DEFAULT_TARGET_SIZE: Final = 512 * 1024 * 1024
 
@@ -111,8 +110,8 @@ class Group:
     """The files of one task."""
 
     number: int
-    # Batches of a lower range come before those of this one, or are the same.
     range: int
+    """Batches of a lower range come before those of this one, or are the same."""
     files: tuple[FileTask, ...]
 
 
@@ -165,8 +164,8 @@ class ReadRows:
     """The rows of all files that could be read. Close it to free the disks."""
 
     blocks: RDD[Block]
-    # By batch id and URI, of all files.
     outcomes: Mapping[tuple[str, str], FileOutcome]
+    """By batch id and URI, of all files."""
     facts: BlockFacts
 
     def __enter__(self) -> "ReadRows":

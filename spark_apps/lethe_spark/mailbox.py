@@ -32,27 +32,26 @@ from lethe_spark.run.kube import PodApi
 
 log = logging.getLogger(__name__)
 
-
 U = TypeVar("U")
 
-# The least time between two upkeeps of a Dataset.
 UPKEEP_EVERY_SECONDS: Final = 30.0
-# An upkeep that has waited for this time goes before runs.
+"""The least time between two upkeeps of a Dataset."""
 UPKEEP_LATE_SECONDS: Final = 90.0
-# At most this many upkeeps at once, so that threads remain for runs.
+"""An upkeep that has waited for this time goes before runs."""
 UPKEEPS_AT_ONCE: Final = 2
-# An event that was sent before a key was removed may still contain the key.
+"""At most this many upkeeps at once, so that threads remain for runs."""
 SETTLED_FOR_SECONDS: Final = 60.0
+"""An event that was sent before a key was removed may still contain the key."""
 
-# Duration of one watch. It also limits how long a dead connection goes unnoticed.
 WATCH_SECONDS: Final = 50
-# A watch that ended sooner is followed by a pause of this length.
+"""Duration of one watch. It also limits how long a dead connection goes unnoticed."""
 SHORTEST_SECONDS: Final = 0.5
-# Pauses after the first, second, … failure in a row.
+"""A watch that ended sooner is followed by a pause of this length."""
 PAUSES_SECONDS: Final = (0.2, 1.0, 2.0, 5.0)
+"""Pauses after the first, second, … failure in a row."""
 
-# Bounds of histograms, in seconds.
 BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+"""Bounds of histograms, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,8 @@ class Post:
     """A key of the mailbox and its entry."""
 
     key: str
-    # The entry as stored in the mailbox.
     text: str
+    """The entry as stored in the mailbox."""
     entry: MailboxEntry
 
     @property
@@ -275,8 +274,8 @@ class Watching:
     """Called with the data after each possible change. Empty data: the ConfigMap does not exist."""
     on_answer: Callable[[], None]
     """Called after each answer of the API server."""
-    # Duration of one watch.
     watch_seconds: int = WATCH_SECONDS
+    """Duration of one watch."""
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:

@@ -12,8 +12,8 @@ from urllib.parse import quote, unquote
 from lethe.base.errors import InputError
 
 MAX_BATCH_ID_LENGTH = 256
-# The extensions of batch files. A batch id may contain dots, so any other ending is part of the id.
 FORMAT_EXTENSIONS: Final = (".parquet", ".orc", ".avro", ".json", ".jsonl", ".ndjson", ".csv")
+"""The extensions of batch files. A batch id may contain dots, so any other ending is part of the id."""
 COMPRESSION_EXTENSIONS: Final = (".gz", ".zst", ".bz2", ".lz4")
 
 NOT_PART_OF_A_REQUEST = frozenset({"suspend", "cancel", "deadlineSeconds", "ttlSecondsAfterFinished"})

@@ -9,22 +9,24 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-# Begins the comment of a field with the type that it has.
 REMEMBERED: Final = "lethe.type: "
+"""The beginning of a field's comment that names the type which the field really has."""
 # Likewise, of a field that was required. The placeholder is optional, because its values are null.
 REMEMBERED_REQUIRED: Final = "lethe.required-type: "
 _PLACEHOLDER: Final = "unknown"
-# The primitive types that Lethe reads and writes. Whatever else a schema names is unknown here, also if it is of a later version
-# of Iceberg.
 _KNOWN: Final = re.compile(
     r"boolean|int|long|float|double|date|time|timestamp|timestamptz|timestamp_ns|timestamptz_ns|string|uuid|binary|unknown"
     r"|fixed\[\d+\]|decimal\(\s*\d+\s*,\s*\d+\s*\)"
 )
+"""The primitive types that Lethe reads and writes.
+
+Whatever else a schema names is unknown here, also if it is of a later version of Iceberg.
+"""
 _DEFAULTS: Final = ("initial-default", "write-default")
-# Metadata names the type of a field, an element, a key or a value in this way.
 _TYPE: Final = re.compile(r'"(?:type|element|key|value)"\s*:\s*(?:"([^"\\]*)"|(?=\{))')
-# Other values of such names: nested types, and the kinds of refs. Further ones only cost time.
+"""Metadata names the type of a field, an element, a key or a value in this way."""
 _OTHER_WORDS: Final = frozenset({None, "struct", "list", "map", "branch", "tag"})
+"""Other values of such names: nested types, and the kinds of refs. Further ones only cost time."""
 
 
 def known_types_only(text: str) -> str:

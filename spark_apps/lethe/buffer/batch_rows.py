@@ -14,8 +14,8 @@ from lethe.ledger.ledger import BatchEntry, BatchState
 
 BUFFERED: Final = "buffered"
 STATES: Final = (*(s.value for s in BatchState), BUFFERED)
-# The maximum number of rows for waiting batches; the oldest are shown.
 BUFFERED_AT_MOST: Final = 20_000
+"""The maximum number of rows for waiting batches; the oldest are shown."""
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,15 @@ from lethe.contract.result import LISTED_AT_MOST
 from lethe.guards.claim import Around
 from lethe.ledger.ledger import BatchEntry, BatchState
 
-# The ledger is read once per piece of a listing. This is also the number of objects that stores return per page.
 OBJECTS_PER_PIECE: Final = 1000
-# Retention deletes at most this many objects after one listing. The next listing finds the others.
+"""The ledger is read once per piece of a listing. This is also the number of objects that stores return per page."""
 OBJECTS_PER_SWEEP: Final = 20_000
+"""Retention deletes at most this many objects after one listing. The next listing finds the others."""
 
 LookUp = Callable[[Sequence[str]], Mapping[str, BatchEntry]]
 
-# The content of each folder of the buffer, by its name. None: the folder is empty.
 Folders = Mapping[str, BufferedBatch | NoBatch | None]
+"""The content of each folder of the buffer, by its name. None: the folder is empty."""
 
 
 class BufferState(Enum):

@@ -21,7 +21,8 @@ from lethe.uri import surely_contains
 
 # In the folder of a batch, so that listings, runs and the ledger have bounded memory: about 650 bytes for each object.
 OBJECTS_AT_MOST: Final = 100_000
-_FOLDER_MARKER: Final = "_$folder$"  # of Hadoop's S3 clients, also that of EMR
+_FOLDER_MARKER: Final = "_$folder$"
+"""The suffix of folder markers of Hadoop's S3 clients, also that of EMR."""
 _ANY_FOLDER: Final = "s3://buffer/batch"
 
 _TABLE: Final = "is not a batch: it is part of an Iceberg table"

@@ -18,7 +18,8 @@ from lethe.buffer.layout import BufferedBatch, Layout, is_data
 from lethe.ledger.ledger import BatchEntry
 
 _CREATED: Final = "ObjectCreated:"
-LONGEST_KEY_BYTES: Final = 1024  # in S3
+LONGEST_KEY_BYTES: Final = 1024
+"""The longest key of an object in S3."""
 _OPEN: Final = frozenset({BufferState.WAITING, BufferState.INCOMPLETE})
 
 

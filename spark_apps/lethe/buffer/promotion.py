@@ -23,12 +23,13 @@ from lethe.buffer.layout import BufferedBatch, fingerprint, is_data
 from lethe.contract.settings import Refusal
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger, get_many
 
-_DIGITS = 12  # of a fingerprint: one batch id is refused a handful of times, not millions
+_DIGITS = 12
+"""The length of a fingerprint: one batch id is refused a handful of times, not millions."""
 
-# Data files of the batches of a run. A Spark Job, too, reads the footers of so many files in its driver.
 FILES_AT_MOST: Final = 1000
-# Objects in the buffer, which the run lists completely: some seconds of one core.
+"""How many data files the batches of a run may have. A Spark Job, too, reads the footers of so many files in its driver."""
 OBJECTS_AT_MOST: Final = 20_000
+"""How many objects the buffer may have: the run lists them all, which takes some seconds of one core."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,8 @@ class WrittenFiles:
 
     batches: Mapping[str, WrittenBatch]
     """By id."""
-    # The partitions that may contain rows of each batch. None, or no entry for a batch: any partition.
     partitions: Mapping[str, tuple[str, ...] | None] | None = None
+    """The partitions that may contain rows of each batch. None, or no entry for a batch: any partition."""
     in_table: bool = (
         False  # another writer has already added the files to the table, and only the ledger entries are missing
     )

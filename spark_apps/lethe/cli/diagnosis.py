@@ -11,7 +11,8 @@ from lethe.files.bounds import FileBounds
 from lethe.ledger.lineage import Snapshot
 
 MANY_SNAPSHOTS: Final = 1000
-DEFAULT_METRICS: Final = "truncate(16)"  # Iceberg's default
+DEFAULT_METRICS: Final = "truncate(16)"
+"""Iceberg's default metrics mode."""
 MAX_NAMED_FILES: Final = 5
 
 

@@ -36,7 +36,8 @@ from lethe.ledger.ledger import Ledger
 from lethe.ledger.tombstone import Erasure
 from lethe.restatement.plan import KEY_BYTES_AT_LEAST, name_of, recalled, values_digest
 
-CANONICAL_SINCE = 2  # format version
+CANONICAL_SINCE = 2
+"""The format version since which records are canonical."""
 
 _HEADERS: Final = ("RESTATEMENT", "OPERATION", "STATE", "DUE", "VERIFIED", "TICKET", "RECORD")
 _WIDE: Final = ("BLOCKED BY", "REASON", "SHA256")

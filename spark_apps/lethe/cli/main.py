@@ -23,8 +23,8 @@ PLUGIN: Final = "kubectl lethe"
 
 _RESOURCES: Final = "lethe_kubectl.commands"
 
-# The texts of these errors can contain addresses with passwords, or rows: print only the name of the class.
 _UNAVAILABLE = ("sqlalchemy", "botocore", "urllib3", "requests", "psycopg2", "pyiceberg.exceptions", "socket")
+"""The texts of these errors can contain addresses with passwords, or rows: print only the name of the class."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-# A pipe or a file has no width: do not wrap lines there.
 UNWRAPPED_WIDTH = 100_000
+"""A pipe or a file has no width: do not wrap lines there."""
 
 table_argument = click.argument("table")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")

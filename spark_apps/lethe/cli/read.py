@@ -19,7 +19,8 @@ from lethe.cli.output import SnapshotOrTime, Time, print_table, progress, table_
 from lethe.iceberg.conditions import RowCondition
 from lethe.read.scan import Scan, resolve_snapshot, scan, schema_of
 
-DEFAULT_LIMIT = 100  # rows, with --format table
+DEFAULT_LIMIT = 100
+"""The rows that `--format table` prints."""
 
 
 @click.command()

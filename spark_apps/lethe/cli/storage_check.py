@@ -74,21 +74,25 @@ from lethe.storage.object_store import open_store
 from lethe.storage.vended import of_table
 from lethe.uri import Place, backend_of, contains, place, surely_contains, without_values
 
-# Types that a column may have had before it was widened, besides those in the table's schemas.
 _NARROWER: Final[Mapping[type[PrimitiveType], PrimitiveType]] = {
     LongType: IntegerType(),
     DoubleType: FloatType(),
     TimestampType: DateType(),
 }
+"""Types that a column may have had before it was widened, besides those in the table's schemas."""
 
 _NAMES: Final = (".metadata.json", ".metadata.json.gz", ".gz.metadata.json")
 _PATH_PREFIX, _PATH_SUFFIX = "write.", ".path"
 
-MIN_VALUE_BYTES: Final = 5  # almost every compressed file contains a shorter value by chance
-MAX_DEPTH: Final = 5  # archives in archives
-MAX_BYTES: Final = 2**30  # of what one object unpacks to
+MIN_VALUE_BYTES: Final = 5
+"""The shortest value that is searched for: almost every compressed file contains a shorter one by chance."""
+MAX_DEPTH: Final = 5
+"""How deep archives within archives are searched."""
+MAX_BYTES: Final = 2**30
+"""The most bytes that one object may unpack to."""
 _PUFFIN: Final = b"PFA1"
-_KNOWN: Final = (b"crc\0",)  # formats without anything inside that the raw bytes do not show
+_KNOWN: Final = (b"crc\0",)
+"""The beginnings of files that contain nothing which the raw bytes do not show."""
 
 # Decoders at once, and the memory of each. An auditor has a machine of their own, and data files may be large.
 DECODERS: Final = 4

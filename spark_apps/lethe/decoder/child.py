@@ -38,17 +38,23 @@ Message: TypeAlias = tuple[dict[str, Any], list[memoryview]]
 _PARTS_AT_ONCE: Final = 256
 _SOCKET_BYTES: Final = 1024**2
 
-# A request: the name of a module that the decoder needs. With it come the link, the file of the mark, and the pipe of the status.
 REQUEST_BYTES: Final = 128
+"""A request: the name of a module that the decoder needs.
+
+With it come the link, the file of the mark, and the pipe of the status.
+"""
 STATUS: Final = struct.Struct(
     "=q"
 )  # in the pipe: first the pid (0: none could be started), last the status of `waitpid`
-MARK: Final = struct.Struct("=qq")  # the unit that is being decoded, and how many of its rows are
+MARK: Final = struct.Struct("=qq")
+"""The unit that is being decoded, and how many of its rows are."""
 MARK_BYTES: Final = 4096
-NOTHING: Final = -1  # no unit is being decoded
-SEVERAL: Final = -2  # rows of several units are being converted together
-# The exit code of a decoder that has used up its memory.
+NOTHING: Final = -1
+"""In the mark: no unit is being decoded."""
+SEVERAL: Final = -2
+"""In the mark: rows of several units are being converted together."""
 OUT_OF_MEMORY: Final = 77
+"""The exit code of a decoder that has used up its memory."""
 
 
 class Closed(Exception):

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 MIB: Final = 1024**2
-# The reason for a file that exceeds a limit, or that ends its decoder.
 TOO_COSTLY: Final = "FileTooCostly"
+"""The reason for a file that exceeds a limit, or that ends its decoder."""
 MEMORY_ENV: Final = "LETHE_DECODER_MEMORY_BYTES"
 
 

@@ -49,26 +49,26 @@ from lethe.decoder.limits import Limits
 
 log = logging.getLogger(__name__)
 
-# A decoder that works for longer is mentioned in the log, each time after as many seconds.
 NOTICED_SECONDS: Final = 30.0
-# How often a caller that waits for a decoder is asked whether it still does.
+"""A decoder that works for longer is mentioned in the log, each time after as many seconds."""
 ASKED_SECONDS: Final = 0.05
-# Of processor time. A decoder that has used more, and for which somebody waits, lets other processes go first.
+"""How often a caller that waits for a decoder is asked whether it still does."""
 QUICK_SECONDS: Final = 0.3
+"""Of processor time. A decoder that has used more, and for which somebody waits, lets other processes go first."""
 _LOWER_PRIORITY: Final = 19
-# The variables that a decoder's server gets. Others may be credentials.
 _VARIABLES: Final = frozenset({"PATH", "LANG", "TZ", "TMPDIR"})
+"""The variables that a decoder's server gets. Others may be credentials."""
 _PREFIXES: Final = ("PYTHON", "LD_", "DYLD_", "LC_", "ARROW_")
 
 
-# Called while a decoder works.
 OnWait = Callable[[float], object]
+"""Called while a decoder works, with the seconds since it began."""
 
 T = TypeVar("T")
 UNITS_AT_ONCE: Final = 64
 BYTES_AT_ONCE: Final = 4 * 1024**2
-# Decoders in a row that end without having begun anything.
 _IDLE_DEATHS_AT_MOST: Final = 3
+"""Decoders in a row that end without having begun anything."""
 
 
 class NoDecoder(RuntimeError):
@@ -353,12 +353,12 @@ class Unit:
     number: int = field(default=NOTHING)
 
 
-# Uses a result: the document, its contents, and the units by number. What it returns is returned by `supervise`.
 OnResult = Callable[[dict[str, Any], list[memoryview], dict[int, Unit]], Iterable[T]]
-# Uses a unit that has no result because it ends decoders. The text says how.
+"""Uses a result: the document, its contents, and the units by number. What it returns is returned by `supervise`."""
 OnRefusal = Callable[[Unit, str], None]
-# The parts of a unit that has ended a decoder, to decode in its place; none: it cannot be divided.
+"""Uses a unit that has no result because it ends decoders. The text says how."""
 Divide = Callable[[Unit], Sequence[Unit]]
+"""The parts of a unit that has ended a decoder, to decode in its place; none: it cannot be divided."""
 
 
 def limits_here() -> Limits:

@@ -35,10 +35,13 @@ from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker, PurgedF
 from lethe.uri import without_values
 from lethe.vacuum.housekeeping import STAGED_GRACE_SECONDS
 
-RUN_RECHECK_SECONDS: Final = 1800  # a run takes minutes, and its end triggers no check
+RUN_RECHECK_SECONDS: Final = 1800
+"""When to look again for a run that blocks an erasure: it takes minutes, and its end triggers no check."""
 
-FORMAT_VERSION: Final = 2  # 1 was not canonical
-SIGNATURE_SUFFIX: Final = ".sig"  # appended to the name of a record
+FORMAT_VERSION: Final = 2
+"""The format version of erasure records. Version 1 was not canonical."""
+SIGNATURE_SUFFIX: Final = ".sig"
+"""What the name of a signature adds to the name of its record."""
 FILES_AT_MOST: Final = 10_000
 NOT_COVERED: Final = (
     "objects in the buffer",
@@ -55,7 +58,8 @@ ALGORITHM: Final = "ed25519"
 SUFFIX: Final = SIGNATURE_SUFFIX
 INVALID_KEY: Final = "InvalidKey"
 _BLOCK: Final = re.compile(rb"-----BEGIN ([A-Z ]+)-----.+?-----END \1-----", re.DOTALL)
-_TYPE: Final = "lethe erasure record"  # so that other documents signed with this key are not mistaken for it
+_TYPE: Final = "lethe erasure record"
+"""Part of each statement, so that other documents signed with this key are not mistaken for one."""
 
 
 @dataclass(frozen=True)

@@ -27,20 +27,24 @@ from lethe.ledger.tombstone import BlockerKind, ErasureBlocker
 from lethe.uri import Place, contains, place, surely_contains, without_values
 from lethe.vacuum.housekeeping import UNPUBLISHED_FOR
 
-PARTITION_SUMMARY: Final = "partitions."  # prefix of the summary keys that name a partition
+PARTITION_SUMMARY: Final = "partitions."
+"""The prefix of the summary keys that name a partition."""
 TABLE_FILES: Final = (".metadata.json", ".metadata.json.gz")
 _STATISTICS: Final = (".stats", ".puffin", ".parquet", ".orc")
-WRITTEN: Final = (*TABLE_FILES, ".avro", *_STATISTICS)  # the files that Iceberg's writers put into a metadata folder
+WRITTEN: Final = (*TABLE_FILES, ".avro", *_STATISTICS)
+"""The files that Iceberg's writers put into a metadata folder."""
 
 DATA_FILES: Final = (".parquet", ".orc", ".avro")
-# The minimum age at which Iceberg's own clean-up removes files of other writers.
 OTHERS_FOR: Final = timedelta(days=3)
+"""The minimum age at which Iceberg's own clean-up removes files of other writers."""
 _RECORD_FOLDERS: Final = (names.RUNS_FOLDER, names.LEDGER_FOLDER, names.ERASURES_FOLDER, names.EVENTS_FOLDER)
 _RECORD_NAMES: Final = tuple((name,) for name in _RECORD_FOLDERS)
 _MARKER: Final = (names.SUCCESS_MARKER,)
-CHECKSUM_SUFFIX: Final = ".crc"  # of the files that Hadoop writes beside local files
+CHECKSUM_SUFFIX: Final = ".crc"
+"""The suffix of the files that Hadoop writes beside local files."""
 SHARED: Final = "other tables may use this folder"
-_RUN: Final = re.compile(r"[0-9a-f]{32}")  # `lethe.base.ids.run_id`
+_RUN: Final = re.compile(r"[0-9a-f]{32}")
+"""The folder of a run's data files, which is its id (`lethe.base.ids.run_id`)."""
 
 
 def mentioned_in(open_erasures: Iterable[OpenErasure], history: History) -> dict[str, frozenset[str]]:

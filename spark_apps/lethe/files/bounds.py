@@ -23,8 +23,8 @@ from typing import Protocol
 
 from lethe.ledger.tombstone import Tombstone
 
-# The ledger lists at most this many partitions of a batch. A longer list would cost each commit more than it saves readers.
 MAX_PARTITIONS = 64
+"""The ledger lists at most this many partitions of a batch. A longer list would cost each commit more than it saves readers."""
 _EPOCH = date(1970, 1, 1).toordinal()
 
 NEVER = datetime.max.replace(tzinfo=UTC)

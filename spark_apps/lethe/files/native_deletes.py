@@ -42,7 +42,8 @@ from lethe.ledger.tombstone import (
     Tombstone,
 )
 
-Positions: TypeAlias = Mapping[str, FrozenBitMap64]  # rows of a data file, by batch id
+Positions: TypeAlias = Mapping[str, FrozenBitMap64]
+"""Positions of rows in a data file, by batch id."""
 NO_POSITIONS: Final = FrozenBitMap64()
 
 _HIDDEN = (BatchState.REVERTED, BatchState.REPLACED, BatchState.ERASED)

@@ -20,8 +20,8 @@ from typing import Final
 from lethe.base.errors import InputError
 from lethe.contract.settings import COLUMN_PATTERN, PART_PATTERN, WIDTH_PATTERN
 
-# Spark reserves these for the clauses of its statements. As table properties they have no effect.
 RESERVED: Final = frozenset({"location", "provider", "owner", "external", "is_managed_location"})
+"""Spark reserves these for the clauses of its statements. As table properties they have no effect."""
 _SINGULAR: Final = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
 
 _FIELD: Final = re.compile(

@@ -16,8 +16,8 @@ from uuid import UUID
 from lethe.base.errors import InputError
 
 MAX_VALUES: Final = 100_000
-# As Iceberg stores them: a date is the number of days since 1970, a timestamp the number of microseconds.
 Value: TypeAlias = str | int | Decimal | UUID
+"""A value as Iceberg stores it: a date is the number of days since 1970, a timestamp the number of microseconds."""
 
 _TIMESTAMP: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
 

@@ -23,8 +23,8 @@ from lethe.contract.run import (
 from lethe.uri import surely_contains
 
 REASON: Final = "OutsideBoundary"
-# Table properties that put files of a table outside its location.
 PATH_PROPERTIES: Final = (*DATA_PROPERTIES, METADATA_PROPERTY)
+"""Table properties that put files of a table outside its location."""
 _SHOWN_AT_MOST: Final = 10
 
 

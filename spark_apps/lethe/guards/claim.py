@@ -32,7 +32,8 @@ _METADATA: Final = re.compile(rf"snap-\d+-\d+-{_UUID}\.avro|{_UUID}-m\d+\.avro|o
 _DATA: Final = re.compile(rf"\d{{5}}-\d+-{_UUID}(-\d{{5}})?(-(lethe-)?deletes)?\.(parquet|orc|avro|puffin)")
 
 VERSION: Final = "lethe.dev/claim/v1"
-ADOPTED_AT_MOST: Final = 1000  # adopted objects whose names a claim lists
+ADOPTED_AT_MOST: Final = 1000
+"""The most adopted objects whose names a claim lists."""
 
 NAMED_AT_MOST: Final = 3
 

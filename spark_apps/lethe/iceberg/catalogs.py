@@ -54,43 +54,43 @@ from lethe.uri import is_local as is_local_uri
 _OF_VIEWS: Final = "VIEW"
 Name: TypeAlias = str | Sequence[str]
 
-# For PyIceberg's property `py-io-impl`.
 IMPLEMENTATION: Final = f"{__name__}.SharedFileIO"
+"""The value of PyIceberg's property `py-io-impl`."""
 KEPT_AT_MOST: Final = 32
-# Scheme, host or bucket, and the properties of files.
 _Key: TypeAlias = tuple[str, str | None, frozenset[tuple[str, str]]]
+"""Scheme, host or bucket, and the properties of files."""
 
 CONFIG_FILE = ".pyiceberg.yaml"
-# A property in the configuration that Nessie's REST catalog returns.
 _IS_NESSIE = "nessie.is-nessie-catalog"
+"""A property in the configuration that Nessie's REST catalog returns."""
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 _STORES = ("s3.", "gcs.", "adls.")
-# Requests credentials for each table from a REST catalog. Iceberg's Java library needs this header to be set.
 _VENDED_CREDENTIALS = ("header.X-Iceberg-Access-Delegation", "vended-credentials")
+"""Requests credentials for each table from a REST catalog. Iceberg's Java library needs this header to be set."""
 # Properties of a REST catalog that have the same name in both libraries: those of OAuth2, and by prefix the headers of requests,
 # the way of authentication and the signature (SigV4).
 _OF_REST = ("credential", "token", "oauth2-server-uri", "scope", "audience", "resource", "prefix")
 _OF_REST_BY_PREFIX = ("header.", "rest.")
-# Properties that are maps in PyIceberg's configuration, which reads them from the file itself.
 _NESTED = ("ssl.", "auth.")
-# The credentials that sign requests to a REST catalog (SigV4): PyIceberg's names, and those of Iceberg's Java library.
+"""Properties that are maps in PyIceberg's configuration, which reads them from the file itself."""
 _OF_SIGNER = {
     "client.access-key-id": "rest.access-key-id",
     "client.secret-access-key": "rest.secret-access-key",
     "client.session-token": "rest.session-token",
     "client.region": "client.region",
 }
-# Of Iceberg's Java library: chooses the FileIO of each file by the scheme of its URI.
+"""The credentials that sign requests to a REST catalog (SigV4): PyIceberg's names, and those of Iceberg's Java library."""
 _BY_SCHEME = "org.apache.iceberg.io.ResolvingFileIO"
-# PyIceberg's properties that have another name in Iceberg's Java library.
+"""The class of Iceberg's Java library that chooses the FileIO of each file by the scheme of its URI."""
 _OF_JAVA = {
     "adls.account-name": "adls.auth.shared-key.account.name",
     "adls.account-key": "adls.auth.shared-key.account.key",
 }
-# Detect an unavailable catalog or store in seconds, not minutes. PyIceberg's property names and units.
+"""PyIceberg's properties that have another name in Iceberg's Java library."""
 _TIMEOUTS = {"s3.connect-timeout": "5", "s3.request-timeout": "20"}
-# Of libpq, in seconds and milliseconds: without them, an unreachable PostgreSQL blocks for minutes.
+"""Detect an unavailable catalog or store in seconds, not minutes. PyIceberg's property names and units."""
 _POSTGRESQL_TIMEOUTS = {"connect_timeout": "5", "tcp_user_timeout": "20000"}
+"""Timeouts of libpq, in seconds and milliseconds: without them, an unreachable PostgreSQL blocks for minutes."""
 
 
 class TableIsView(InputError):

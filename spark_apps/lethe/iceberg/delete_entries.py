@@ -11,9 +11,10 @@ from pyiceberg.table import Table
 from lethe.iceberg.facts import live_entries
 from lethe.iceberg.native_deletes import DELETED, is_unpartitioned, referenced
 
-# The path of a delete file and, for a deletion vector, the offset in the file, which may contain several.
 DeletesKey: TypeAlias = tuple[str, int | None]
-_Partition = tuple[int, str]  # spec id, and the values as text
+"""The path of a delete file and, for a deletion vector, the offset in the file, which may contain several."""
+_Partition = tuple[int, str]
+"""A spec id, and the values of a partition as text."""
 _EQUALITY: Final = DataFileContent.EQUALITY_DELETES
 
 

@@ -34,8 +34,8 @@ from lethe.iceberg.batch_column import BatchColumn
 from lethe.iceberg.native_deletes import native_deletes
 from lethe.ledger.lineage import Snapshot, ledgers_begin_after, parent_of
 
-# Cached, so that the many files of a partition share one text.
 _known_partition = lru_cache(maxsize=10_000)(partition_text)
+"""Cached, so that the many files of a partition share one text."""
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from lethe.uri import contains, place, surely_contains
 from lethe.vacuum.housekeeping import Folders, key_of
 
 PARALLEL_READS: Final = 8
-# What is needed of a metadata file. None: it is damaged, or none.
 _Document: TypeAlias = Mapping[str, Any] | UnreadableObject | None
+"""The needed part of a metadata file. None: it is damaged, or is not there."""
 
 READ_AT_ONCE: Final = 64
 MAX_ROOTS: Final = 500

@@ -45,13 +45,12 @@ from lethe.ledger.lineage import Snapshot
 
 log = logging.getLogger(__name__)
 
-
 _parse_raw: Final = TableMetadataUtil.parse_raw
 
-# Snapshots that a process keeps, of all tables together. One takes about 8 KB.
 KEPT_AT_MOST: Final = 5_000
-# The beginning of the list of snapshots. It cannot be part of a string, because JSON escapes the quotes of a string.
+"""Snapshots that a process keeps, of all tables together. One takes about 8 KB."""
 _LIST: Final = '"snapshots":['
+"""The beginning of the list of snapshots. It cannot be part of a string, because JSON escapes the quotes of a string."""
 _decoder: Final = json.JSONDecoder()
 
 _PLAIN: Final = ("table-uuid", "location", "last-sequence-number", "last-updated-ms")
@@ -138,8 +137,8 @@ def _unknown_in(field: NestedField) -> Iterator[str]:
 class CachedMetadata:
     """A version of a table's metadata."""
 
-    # The content of the file.
     text: str = field(repr=False)
+    """The content of the file."""
     metadata: TableMetadata = field(repr=False)
     converted: dict[int, Snapshot] = field(default_factory=dict, repr=False)
     """What `snapshot_of` makes of the snapshots, by id, as far as it was needed."""

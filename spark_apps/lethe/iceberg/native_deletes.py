@@ -16,13 +16,17 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.transforms import VoidTransform
 
-DELETED: Final = 2  # the status of an entry
-_EQUALITY: Final = 2  # the content of a file
-_FILE_PATH: Final = 2147483546  # the field id, in a file of position deletes, of the data file's path
-_POSITION: Final = 2147483545  # likewise, of the row's position
+DELETED: Final = 2
+"""The status of a deleted manifest entry."""
+_EQUALITY: Final = 2
+"""The content type of an equality delete file."""
+_FILE_PATH: Final = 2147483546
+"""The field id, in a file of position deletes, of the data file's path."""
+_POSITION: Final = 2147483545
+"""The field id, in a file of position deletes, of the row's position."""
 _NONE: Final[frozenset[str]] = frozenset()
-# A deletion vector: the path of a Puffin file, and the offset there.
 Vector: TypeAlias = tuple[str, int]
+"""A deletion vector: the path of a Puffin file, and the offset there."""
 
 
 @dataclass(frozen=True)

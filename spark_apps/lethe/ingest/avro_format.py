@@ -58,10 +58,11 @@ _CODEC: Final = "avro.codec"
 # fastavro needs no other package for these.
 _OF_FASTAVRO: Final = ("null", "deflate", "bzip2", "xz")
 _OF_ARROW: Final = ("snappy", "zstandard")
-_SNAPPY_RATIO: Final = 64  # more than the format can compress
+_SNAPPY_RATIO: Final = 64
+"""More than the format can compress."""
 _DIGITS_AT_MOST: Final = 38
-# Of a text that is not UTF-8, so that its column can be found: lone surrogates, which Arrow refuses.
 UNICODE_ERRORS: Final = "surrogateescape"
+"""How a text that is not UTF-8 is decoded: with lone surrogates, which Arrow refuses, so that its column can be found."""
 
 
 def open_avro(file: Any, table: pa.Schema) -> OpenedFile:

@@ -44,17 +44,16 @@ from lethe.ingest.schema_fit import (
 )
 from lethe.ingest.text_blocks import BLOCK_BYTES, OpenedFile
 
-# The reason for a file that would fit a table with more columns. The message then contains the encoded columns.
 COLUMNS_WANTED: Final = "ColumnsWanted"
+"""The reason for a file that would fit a table with more columns. The message then contains the encoded columns."""
 BYTES_PER_BATCH: Final = 32 * 1024 * 1024
-# The rows of small files that are converted together. The processor's caches do not hold more of them.
 ROWS_TOGETHER: Final = 16_384
-# Of files of which only the columns are compared, larger ones are read in ranges, of so many bytes at least.
+"""The rows of small files that are converted together. The processor's caches do not hold more of them."""
 RANGE_BYTES: Final = 256 * 1024
+"""Of files of which only the columns are compared, larger ones are read in ranges, of so many bytes at least."""
 PIECE_BYTES: Final = 64 * 1024
-# Files up to this size are read together.
 JOINED_BYTES: Final = 256 * 1024
-# Where the columns of such a file are.
+"""Files up to this size are read together."""
 _PEEKS: Final[Mapping[FileFormat, Peek]] = {
     FileFormat.PARQUET: Peek(RANGE_BYTES, at_end=True),
     FileFormat.ORC: Peek(RANGE_BYTES, at_end=True),
@@ -62,6 +61,7 @@ _PEEKS: Final[Mapping[FileFormat, Peek]] = {
     FileFormat.JSON: Peek(BLOCK_BYTES),
     FileFormat.CSV: Peek(BLOCK_BYTES),
 }
+"""Where the columns of such a file are."""
 
 
 def check_announced(file: OpenedFile, size: int, limits: Limits) -> None:
@@ -185,7 +185,8 @@ class FileOutcome:
     """Of change data, encoded by `change_rows.encoded`."""
 
 
-Tally: TypeAlias = Mapping[tuple[str, str], FileOutcome]  # by batch id and URI
+Tally: TypeAlias = Mapping[tuple[str, str], FileOutcome]
+"""Outcomes of files, by batch id and URI."""
 
 
 def error_of(task: FileTask, error: BadFile) -> FileError:

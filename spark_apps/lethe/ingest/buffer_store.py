@@ -21,15 +21,18 @@ from lethe.storage.object_store import DENIED, ObjectStore, StoreError, open_sto
 from lethe.uri import Backend, backend_of, is_local
 
 TRANSIENT_MARKER: Final = "LETHE-BUFFER-AWAY"
-WHOLE_FILE_BYTES: Final = 32 * 1024 * 1024  # files up to this size are fetched in one request
+WHOLE_FILE_BYTES: Final = 32 * 1024 * 1024
+"""Files up to this size are fetched in one request."""
 _CAUSES: Final = {
     "crypt": "it is encrypted",
     "crc checksum": "a page does not match its checksum: the file is damaged",
     "out of range": "a value is out of range",
     "overflow": "a value is out of range",
 }
-FILES_AHEAD: Final = 32  # files that one task fetches in parallel, because latency dominates for small files
-BYTES_AHEAD: Final = 64 * 1024 * 1024  # the limit for the bytes of these files, unless one alone is larger
+FILES_AHEAD: Final = 32
+"""How many files one task fetches in parallel, because latency dominates for small files."""
+BYTES_AHEAD: Final = 64 * 1024 * 1024
+"""The most bytes of the files that a task fetches in parallel, unless one alone is larger."""
 
 
 @dataclass(frozen=True)

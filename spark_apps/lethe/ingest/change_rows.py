@@ -14,10 +14,11 @@ from lethe.ingest.buffer_store import BadFile
 from lethe.ingest.exact_values import is_text, plain_type
 from lethe.ingest.schema_fit import Fitting
 
-KEYS_AT_MOST: Final = 1_000_000  # per replacement, because the driver and each worker keep them in memory
+KEYS_AT_MOST: Final = 1_000_000
+"""The most keys of a replacement, because the driver and each worker keep them in memory."""
 DELETE: Final = "D"
-# The other values, for rows to add. A null means the same, and in CSV a null is an empty text.
 _ADD: Final = ("U", "I", "")
+"""The other values, for rows to add. A null means the same, and in CSV a null is an empty text."""
 _OF: Final = "_lethe_file"
 
 

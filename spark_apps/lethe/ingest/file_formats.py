@@ -46,11 +46,11 @@ from lethe.ingest.text_blocks import (
     compression_of,
 )
 
-# The last schema that Arrow's types describe completely. Most files of a producer have the same.
 _described: list[pa.Schema] = []
+"""The last schema that Arrow's types describe completely. Most files of a producer have the same."""
 
-# The first bytes of files. The fifth byte of a Parquet file is the first of a page header or of the footer.
 _MAGIC: Final = {b"PAR1\x15": FileFormat.PARQUET, b"ORC": FileFormat.ORC, b"Obj\x01": FileFormat.AVRO}
+"""The first bytes of files. The fifth byte of a Parquet file is the first of a page header or of the footer."""
 
 
 class _WholeParquetFile(pq.ParquetFile):

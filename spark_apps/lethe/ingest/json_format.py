@@ -27,8 +27,8 @@ from lethe.ingest.text_blocks import BLOCK_BYTES, JoinedFiles, OpenedFile, TextF
 _OBJECT: Final = re.compile(rb"^[ \t\r]*\{", re.MULTILINE)
 _LINE: Final = re.compile(rb"^[ \t\r]*[^ \t\r\n]", re.MULTILINE)
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
-# All bytes but the brackets and the ends of lines.
 _NO_BRACKETS: Final = bytes(b for b in range(256) if b not in b"[]{}\n")
+"""All bytes but the brackets and the ends of lines."""
 
 
 def open_json(file: Any, table: pa.Schema, ignore_unknown: bool = False) -> OpenedFile:
@@ -87,8 +87,8 @@ class _Columns:
         self.parsed = [table.field(f.name) for f in self.read if table.field(f.name).type != f.type]
 
 
-# Of the last table. A worker reads many files of one.
 _last: list[_Columns] = []
+"""The columns of the last table, because a worker reads many files of one table."""
 
 
 def _columns_of(table: pa.Schema, ignore_unknown: bool) -> _Columns:

@@ -48,16 +48,16 @@ _PLAIN: Final[Mapping[type[IcebergType], tuple[tuple[str, str], ...]]] = {
     StringType: (("BYTE_ARRAY", "STRING"),),
     BinaryType: (("BYTE_ARRAY", "NONE"),),
 }
-# Physical types and the maximum bit widths of their signed integers.
 _INTEGERS: Final[Mapping[type[IcebergType], Mapping[str, int]]] = {
     IntegerType: {"INT32": 32},
     LongType: {"INT32": 32, "INT64": 64},
 }
+"""Physical types and the maximum bit widths of their signed integers."""
 
 _ARROW_SCHEMA: Final = b"ARROW:schema"
 _TIMES: Final = (DateType, TimestampType, TimestamptzType)
-# What a footer says of its schema. Equal for two files only if the same follows from both.
 SchemaKey: TypeAlias = tuple[str, tuple[str, ...], bytes | None]
+"""What a footer says of its schema. Equal for two files only if the same follows from both."""
 
 
 def misfit(file: Any, table: Schema, wanted: Mapping[str, int], may_lack: bool) -> str | None:

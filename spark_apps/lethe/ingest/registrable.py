@@ -57,22 +57,22 @@ from lethe.uri import NAME_BYTES, is_local
 _METRICS_MODE: Final = "write.metadata.metrics.default"
 _METRICS_OF: Final = "write.metadata.metrics.column."
 _DEFAULT_METRICS_MODE: Final = "truncate(16)"
-# Those of Parquet's Java library, as pyarrow names them.
 _CODECS: Final = ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD", "LZ4")
-# Thousands of these documents go to the JVM at once.
+"""The codecs of Parquet's Java library, as pyarrow names them."""
 _COMPACT: Final = (",", ":")
-# Schemas of files, of which a worker remembers what follows from them.
+"""JSON without spaces, because thousands of these documents go to the JVM at once."""
 _SCHEMAS_AT_MOST: Final = 1000
+"""For how many schemas of files a worker remembers what follows from them."""
 
-# Smaller files are fetched whole; of larger files only the end is fetched.
 TAIL_BYTES: Final = 64 * 1024
-# Requests for footers of remote files in flight, of one task.
+"""Smaller files are fetched whole; of larger files only the end is fetched."""
 REQUESTS_AT_ONCE: Final = 32
+"""Requests for footers of remote files in flight, of one task."""
 FORMAT: Final = "Parquet"
-# The reason for a file whose footer is larger than the reader accepts. The file is not refused.
 FOOTER_TOO_LARGE: Final = "FooterTooLarge"
-# The last bytes of a file: of Parquet, and of Parquet with an encrypted footer.
+"""The reason for a file whose footer is larger than the reader accepts. The file is not refused."""
 MAGIC: Final = (b"PAR1", b"PARE")
+"""The last bytes of a file: of Parquet, and of Parquet with an encrypted footer."""
 
 
 @dataclass(frozen=True)

@@ -48,20 +48,21 @@ from lethe.uri import NAME_BYTES
 
 PROPERTY: Final = "schema.name-mapping.default"
 
-_ENCODED: Final = 3  # a byte becomes at most so many
+_ENCODED: Final = 3
+"""A byte becomes at most this many bytes."""
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 OPTION = "spec.schemaEvolution: AddColumns"
-# In the metadata of a column of a table: the type of the column in the table, which Lethe does not know.
 UNKNOWN_TYPE = b"lethe.type"
-# Metadata columns of Iceberg and Lethe. A table with a column of such a name could not be read.
+"""The metadata key of a column whose value is the column's type in the table, which Lethe does not know."""
 RESERVED = frozenset(
     {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number", "_lethe_error"}
 )
+"""Metadata columns of Iceberg and Lethe. A table with a column of such a name could not be read."""
 
-# The type of the batch column in converted rows. A text for each row would take more space and time.
 BATCH_IDS: Final = pa.dictionary(pa.int32(), pa.string())
+"""The type of the batch column in converted rows. A text for each row would take more space and time."""
 
 
 def mapping_to_set(schema: Schema, properties: Mapping[str, str], table_name: str) -> dict[str, str]:

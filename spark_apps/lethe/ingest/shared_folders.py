@@ -26,11 +26,12 @@ from lethe.storage.object_store import NO_BUCKET, NOT_VISIBLE, ObjectStore, Stor
 from lethe.uri import backend_of, is_local, is_root, local_path, parents, spellings
 
 PLACE_IN_TABLE: Final = "PlaceInTable"
-_NAMES_AT_MOST: Final = 1000  # of one folder
+_NAMES_AT_MOST: Final = 1000
+"""How many names of one folder are listed."""
 _LOOKS_AT_ONCE: Final = 8
 _METADATA: Final = "metadata"
-# The codes for a folder that does not exist, cannot exist, or that these credentials may not list.
 _SKIPPED: Final = (*NOT_VISIBLE, "NoSuchKey", "404", "InvalidBucketName")
+"""The codes for a folder that does not exist, cannot exist, or that these credentials may not list."""
 
 
 class BufferClaims:

@@ -16,7 +16,8 @@ from lethe.ingest.buffer_store import BadFile, Damaged
 
 ROWS_PER_BATCH: Final = 65_536
 
-BLOCK_BYTES: Final = 8 * 1024 * 1024  # decoded at once; also the maximum length of a line
+BLOCK_BYTES: Final = 8 * 1024 * 1024
+"""How much is decoded at once; also the maximum length of a line."""
 BOM: Final = b"\xef\xbb\xbf"
 _OTHER_BOMS: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"\x00\x00\xfe\xff": "UTF-32"}
 

@@ -18,10 +18,11 @@ from typing import Final
 
 LIST: Final = Path(__file__).with_name("jars.txt")
 
-# Folders of jars that only benchmarks need.
 _RIVALS: Final = frozenset({"connect"})
+"""Folders of jars that only benchmarks need."""
 
-REPOSITORY_ENV: Final = "MAVEN_REPO"  # the URL of another Maven repository, such as a mirror
+REPOSITORY_ENV: Final = "MAVEN_REPO"
+"""The variable with the URL of another Maven repository, such as a mirror."""
 REPOSITORY: Final = "https://repo1.maven.org/maven2"
 ATTEMPTS: Final = 4
 CHUNK_BYTES: Final = 1 << 20

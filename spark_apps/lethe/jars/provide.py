@@ -13,7 +13,8 @@ from lethe.base.errors import InputError, TransientError
 from lethe.jars import download
 from lethe.jars.download import Jar, JarScope, listed
 
-FOLDER_ENV: Final = "LETHE_JARS"  # a folder that has all jars of scope `local`
+FOLDER_ENV: Final = "LETHE_JARS"
+"""The variable with a folder that has all jars of scope `local`."""
 CACHE_ENV: Final = "XDG_CACHE_HOME"
 
 

@@ -29,9 +29,10 @@ from lethe.contract.settings import Refusal
 from lethe.ledger.ledger import BatchEntry, BatchState, Carrier, Ranges, RequestEntry
 from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker, PurgedFile, Tombstone
 
-# A look-up decodes half a block. With 64 entries, a thousand look-ups take four times as long; the file is a third smaller.
 ENTRIES_PER_BLOCK: Final = 16
-INDEXED_FROM: Final = 1024  # entries; decoding a smaller file is faster than reading its index
+"""A look-up decodes half a block. With 64 entries, a thousand look-ups take four times as long; the file is a third smaller."""
+INDEXED_FROM: Final = 1024
+"""The least number of entries for an index: decoding a smaller file is faster than reading its index."""
 SYNC_BYTES: Final = 16
 _BLOCKS: Final = "lethe.blocks"
 _HASHES: Final = "lethe.crc32"
@@ -555,7 +556,6 @@ CARRIERS: PartFormat[int, Carrier] = PartFormat(
     "snapshotId",
 )
 
-# Every part of a ledger, by its name in the root.
 FORMATS: Mapping[str, PartFormat[Any, Any]] = {
     "tombstones": TOMBSTONES,
     "batches": BATCHES,
@@ -564,3 +564,4 @@ FORMATS: Mapping[str, PartFormat[Any, Any]] = {
     "carriers": CARRIERS,
     "purged-files": PURGED_FILES,
 }
+"""Every part of a ledger, by its name in the root."""

@@ -25,8 +25,8 @@ from lethe.ledger.tombstone import Erasure, PurgedFile, Tombstone, merged, purge
 K = TypeVar("K")
 V = TypeVar("V")
 
-# Both ends inclusive, None: open.
 Interval: TypeAlias = tuple[str | None, str | None]
+"""A range of ids. Both ends are inclusive; None: open."""
 
 _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 

@@ -13,8 +13,8 @@ from lethe.base import names
 from lethe.base.errors import LedgerError
 from lethe.ledger.ledger import Carrier
 
-# The parent id of a snapshot whose parent is unknown. No snapshot has this id.
 ERASED: Final = -1
+"""The parent id of a snapshot whose parent is unknown. No snapshot has this id."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from lethe.base.errors import LedgerError
 FORMAT_VERSION = 1
 PARTS = ("tombstones", "batches", "requests", "erasures", "carriers", "purged-files")
 
-# A table location, and the properties that put data or metadata elsewhere.
 Location: TypeAlias = tuple[str, Mapping[str, str]]
+"""A table location, and the properties that put data or metadata elsewhere."""
 
 
 @dataclass(frozen=True)

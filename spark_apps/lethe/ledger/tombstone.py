@@ -16,15 +16,18 @@ from lethe.contract.settings import NativeDeletes
 META_RESTATEMENTS = "restatements"
 META_REASON = "reason"
 META_RUN = "run"
-# The partitions that rows of the batch may be in, one per line, as `lethe.files.bounds` writes them: a superset.
 META_PARTITIONS = "partitions"
-# The run of a vacuum that removed some files with such rows. A tombstone that is purged in part cannot be undone.
+"""The partitions that rows of the batch may be in, one per line, as `lethe.files.bounds` writes them: a superset."""
 META_PURGED_BY = "purgedBy"
-PURGED_BEFORE = "before"  # its value, if the vacuum was before this tombstone and its run is unknown
-PURGED_AT_ONCE = "at once"  # its value, if whole files of such rows were dropped when the batch was deleted
-PURGED_BESIDE = "beside"  # its value, if other native deletes also apply to some of the rows
-# The native deletes that hide its rows from readers without the ledger, as `Mask` writes them.
+"""The run of a vacuum that removed some files with such rows. A tombstone that is purged in part cannot be undone."""
+PURGED_BEFORE = "before"
+"""The value of META_PURGED_BY if the vacuum was before this tombstone and its run is unknown."""
+PURGED_AT_ONCE = "at once"
+"""The value of META_PURGED_BY if whole files of such rows were dropped when the batch was deleted."""
+PURGED_BESIDE = "beside"
+"""The value of META_PURGED_BY if other native deletes also apply to some of the rows."""
 META_MASK = "mask"
+"""The native deletes that hide its rows from readers without the ledger, as `Mask` writes them."""
 
 
 @dataclass(frozen=True, slots=True)

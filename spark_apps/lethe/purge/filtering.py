@@ -243,8 +243,8 @@ class FileToFilter:
     path: str
     records: int
     """Number of rows."""
-    # URI of the new file. No other file has it.
     to: str
+    """URI of the new file, which no other file has."""
     loss: Loss
     document: str
     """Iceberg's JSON of the file: its spec, partition and sort order are those of the new file."""
@@ -273,8 +273,8 @@ class Filtered:
 class Filter:
     """Filters files of one table. It is pickled and sent to the workers."""
 
-    # In format version 3 `with_row_ids`.
     target: RegisterTarget
+    """In format version 3, a target `with_row_ids`."""
     io_properties: dict[str, str]
 
     def attempt(self, file: FileToFilter) -> Filtered:

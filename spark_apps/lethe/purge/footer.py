@@ -28,11 +28,11 @@ from lethe.storage.s3 import BYTES_AT_MOST, PART_BYTES_AT_LEAST, ComposedObject,
 from lethe.uri import is_s3
 
 MAGIC: Final = b"PAR1"
-# The length of the footer, and the magic.
 TAIL_BYTES: Final = 8
+"""The length of the footer, and the magic."""
 
-# Field numbers, by struct.
 SCHEMA, ROWS, ROW_GROUPS, PROPERTIES, CREATED_BY, COLUMN_ORDERS, ENCRYPTION = 2, 3, 4, 5, 6, 7, 8
+"""Field numbers, by struct."""
 KEY, VALUE = 1, 2
 CHILDREN = 5
 COLUMNS, GROUP_UNCOMPRESSED, GROUP_ROWS, GROUP_OFFSET, GROUP_BYTES, ORDINAL = 1, 2, 3, 5, 6, 7
@@ -46,14 +46,14 @@ PAGES, PAGE_OFFSET = 1, 1
 
 _READ_AT_ONCE: Final = 8 * 1024**2
 
-# Early versions left the header of the dictionary out of the size of a column (PARQUET-816).
 _WRONG_SIZES: Final = re.compile(rb"parquet-mr version 1\.[0-7]\b")
+"""Early versions left the header of the dictionary out of the size of a column (PARQUET-816)."""
 
-# The sums of a row group, and what they are sums of.
 _SUMS: Final = (
     (GROUP_UNCOMPRESSED, CHUNK_UNCOMPRESSED),
     (GROUP_BYTES, CHUNK_BYTES),
 )
+"""The sums of a row group, and what they are sums of."""
 
 
 class FooterUnreadable(ValueError):

@@ -43,7 +43,8 @@ from lethe.iceberg.native_deletes import Vector
 from lethe.iceberg.snapshot_files import PlannedFile, SnapshotView
 from lethe.ingest.exact_values import is_list, plain_list
 
-_ID_KEYS: Final = (b"PARQUET:field_id", b"iceberg.id")  # of Parquet, of ORC
+_ID_KEYS: Final = (b"PARQUET:field_id", b"iceberg.id")
+"""The metadata key of a field id in Parquet, and in ORC."""
 _DOC: Final = "doc"
 Step: TypeAlias = Callable[[pa.Array], pa.Array]
 
@@ -55,8 +56,8 @@ _REFERENCED: Final = "referenced-data-file"
 
 _BUFFER: Final = 8 * 1024**2
 
-# So many files are read at once, and their rows kept in memory.
 PARALLEL_FILES = 16
+"""How many files are read at once, with their rows in memory."""
 
 
 class Unprojectable(Exception):

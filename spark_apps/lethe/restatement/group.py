@@ -34,12 +34,12 @@ T = TypeVar("T")
 Thing: TypeAlias = Hashable
 
 LISTED_IDS_AT_MOST: Final = 100_000
-# Every id has the maximum length, every character four bytes, and every line ends with CR LF.
 LIST_BYTES_AT_MOST: Final = LISTED_IDS_AT_MOST * (4 * MAX_BATCH_ID_LENGTH + 2)
+"""Every id has the maximum length, every character four bytes, and every line ends with CR LF."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
-# Stands for a replacement whose rows are not written yet. The requests after it can be planned without their number.
 _TO_COME = ReplacementRows(0, 0)
+"""Stands for a replacement whose rows are not written yet. The requests after it can be planned without their number."""
 
 
 @dataclass(frozen=True)

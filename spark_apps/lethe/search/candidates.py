@@ -66,17 +66,16 @@ from lethe.vacuum.plan import (
 
 log = logging.getLogger(__name__)
 
-
 _PARALLEL_READS: Final = 4
-# Small files without tombstoned rows are kept, because a vacuum can merge them with others; at most this many.
 _MAX_SMALL_FILES: Final = 10_000
+"""Small files without tombstoned rows are kept, because a vacuum can merge them with others; at most this many."""
 
-# Of a manifest: its suspects, its other small files, and the bounds of all its files.
 _Read: TypeAlias = "tuple[list[Suspect], list[Suspect], list[FileBounds]]"
+"""What is read of a manifest: its suspects, its other small files, and the bounds of all its files."""
 
 MAX_READ_BYTES: Final = 64 * 1024 * 1024
-# Memory for one row of a dictionary-encoded column: its index.
 _BYTES_PER_ROW: Final = 4
+"""Memory for one row of a dictionary-encoded column: its index."""
 
 _LOOKED_UP_AT_ONCE: Final = 5_000
 

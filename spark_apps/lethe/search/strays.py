@@ -55,7 +55,6 @@ from lethe.uri import local_path, without_values
 
 log = logging.getLogger(__name__)
 
-
 BYTES_AT_MOST: Final = 64 * 2**20
 _AVRO: Final = b"Obj\x01"
 _ROOT: Final = frozenset({"format-version", "table-uuid", "ledger-version", "run", "statistics", "parts", "locations"})
@@ -72,12 +71,12 @@ _RUN_DOCUMENTS: Final = tuple(
     frozenset(field.alias or name for name, field in model.model_fields.items()) for model in _MODELS
 )
 
-# A data file in the folder of the run that wrote it.
 _RUN: Final = re.compile(r"/([0-9a-f]{32})/")
+"""Matches the folder of a run, in the path of a data file that the run wrote."""
 
 NO_ROWS: Final = StrayContent(no_rows=True)
-# Deletes by position whose paths have values of a partition: their own path, or those of the data files that they name.
 POSITIONS_OF_PARTITION: Final = StrayContent(of_table=True)
+"""Deletes by position whose paths have values of a partition: their own path, or those of the data files that they name."""
 _PARQUET: Final = (b"PAR1", b"PARE")
 _ORC: Final = b"ORC"
 _PUFFIN: Final = b"PFA1"

@@ -22,13 +22,16 @@ Client = S3Store | GCSStore | AzureStore
 
 _RENEWED_AFTER: Final = timedelta(minutes=5)
 _CONNECT_TIMEOUT: Final = timedelta(seconds=5)
-_READ_TIMEOUT: Final = timedelta(seconds=20)  # without receiving a byte
-_TIMEOUT: Final = timedelta(minutes=30)  # of a whole request, including its body
+_READ_TIMEOUT: Final = timedelta(seconds=20)
+"""The longest wait for the next byte of an answer."""
+_TIMEOUT: Final = timedelta(minutes=30)
+"""The longest time of a whole request, including its body."""
 _BACKOFF: Final[Any] = {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=5), "base": 2}
-_BOTO3: Final = threading.Lock()  # creating a boto3 session is not thread-safe
+_BOTO3: Final = threading.Lock()
+"""Creating a boto3 session is not thread-safe."""
 
-# Returns the properties that are valid now, and when they must be read again; None: they do not change.
 _Current = Callable[[], tuple[Mapping[str, str], datetime | None]]
+"""Returns the properties that are valid now, and when they must be read again; None: they do not change."""
 
 
 def client_of(backend: Backend, bucket: str, properties: Mapping[str, str], attempts: int = 4) -> Client:

@@ -21,9 +21,10 @@ from lethe.base.retention_lock import Retention
 from lethe.storage.object_store import Content, ObjectReader, WriteUnknown, not_created, not_retained
 from lethe.uri import local_path
 
-# The errors of link(2) on a file system without hard links.
 _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV)
-_ENTRIES_PER_NAME: Final = 20  # how many entries of a folder are read at most for each requested name
+"""The errors of link(2) on a file system without hard links."""
+_ENTRIES_PER_NAME: Final = 20
+"""How many entries of a folder are read at most for each requested name."""
 
 
 class LocalStore:

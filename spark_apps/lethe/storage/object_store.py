@@ -33,8 +33,8 @@ STORE_KEPT_SECONDS: Final = 300.0
 STORES_KEPT_AT_MOST: Final = 32
 NO_BUCKET: Final = "NoSuchBucket"
 DENIED: Final = "AccessDenied"
-# The codes for a folder that does not exist or that these credentials may not list.
 NOT_VISIBLE: Final = (NO_BUCKET, DENIED)
+"""The codes for a folder that does not exist or that these credentials may not list."""
 
 _AGAIN: Final = "The request is repeated later."
 _ADVICE: Final = {
@@ -42,7 +42,6 @@ _ADVICE: Final = {
     DENIED: "Check the credentials of the catalog's properties and what they are allowed to do.",
 }
 
-# The variables of the environment that clients of stores read.
 _READ_BY_CLIENTS: Final = (
     *(f"AWS_{name}" for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "PROFILE", "REGION")),
     *(f"AWS_{name}" for name in ("DEFAULT_REGION", "ENDPOINT_URL", "ENDPOINT_URL_S3", "ROLE_ARN", "CA_BUNDLE")),
@@ -54,6 +53,7 @@ _READ_BY_CLIENTS: Final = (
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
     *("HOME", "SSL_CERT_FILE", "SSL_CERT_DIR"),
 )
+"""The variables of the environment that clients of stores read."""
 
 TAKEN = "RecordTaken"
 

@@ -25,9 +25,12 @@ REASON: Final = "UnsafeProperty"
 # --- of a table ----------------------------------------------------------------------------------------------------
 # The classes that writers load to choose the paths of files: Iceberg's Java library, and PyIceberg.
 LOCATION_PROVIDERS: Final = ("write.location-provider.impl", "write.py-location-provider.impl")
-# Beginnings of names. Iceberg's Parquet writer copies all properties of a table into its configuration, in which Parquet looks
-# for a class that makes encryption keys, and for the address of a key service.
 _ENCRYPTION: Final = ("parquet.crypto.", "parquet.encryption.")
+"""Beginnings of names.
+
+Iceberg's Parquet writer copies all properties of a table into its configuration, in which Parquet looks for a class that makes
+encryption keys, and for the address of a key service.
+"""
 _AZURE_HOSTS: Final = (
     ".core.windows.net",
     ".core.chinacloudapi.cn",
@@ -39,13 +42,12 @@ _AZURE_HOSTS: Final = (
 _TEXT: Final = r"[\x20-\x7e]{1,16384}"
 _NUMBER: Final = r"[0-9]{1,18}"
 _BOOLEAN: Final = r"(?i:true|false)"
-# It is part of the host's name.
 _REGION: Final = r"[a-z0-9-]{1,40}"
-# Below the catalog's own address.
+"""The pattern of a region, which is part of the host's name."""
 _PATH: Final = r"(?![a-zA-Z][a-zA-Z0-9+.-]*:)[^\s?#\\]{1,2000}"
+"""The pattern of a path below the catalog's own address."""
 _ACCOUNT: Final = r"(\.[a-z0-9]{3,24}(\.(dfs|blob)\.core\.windows\.net)?)?"
 _RENEWAL: Final = r"(client|gcs\.oauth2|adls)\.refresh-credentials-(endpoint|enabled)"
-# The patterns of names and of their values: with which credentials the files of a table are opened.
 _OF_FILES: Final[Mapping[str, str]] = {
     r"s3\.(access-key-id|secret-access-key|session-token)": _TEXT,
     r"s3\.session-token-expires-at-ms": _NUMBER,
@@ -57,7 +59,7 @@ _OF_FILES: Final[Mapping[str, str]] = {
     rf"adls\.sas-token-expires-at-ms{_ACCOUNT}": _NUMBER,
     _RENEWAL: _PATH,
 }
-# How the API of the catalog is called.
+"""The patterns of names and of their values: with which credentials the files of a table are opened."""
 _OF_API: Final[Mapping[str, str]] = {
     r"prefix": _PATH,
     r"namespace-separator": _TEXT,
@@ -66,11 +68,12 @@ _OF_API: Final[Mapping[str, str]] = {
     r"rest-page-size": r"[0-9]{1,6}",
     r"nessie\.is-nessie-catalog": _BOOLEAN,
 }
-# The hosts of stores, and the ones that clients ask without such a property.
+"""How the API of the catalog is called."""
 _HOSTS: Final[Mapping[str, str]] = {
     "s3.endpoint": r"https://s3([.-][a-z0-9-]+)?\.amazonaws\.com(\.cn)?/?",
     "gcs.service.host": r"https://storage\.googleapis\.com/?",
 }
+"""The hosts of stores, and the ones that clients ask without such a property."""
 # The credentials for each store, by the beginnings of their names. Vended credentials replace all of them: a key of the
 # configuration file and a session token of the catalog do not belong together.
 _CREDENTIALS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -14,7 +14,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from lethe.base.errors import TransientError
 from lethe.storage import s3
 
-AT_A_TIME: Final = 10  # messages per request to receive or delete; a limit of SQS
+AT_A_TIME: Final = 10
+"""Messages per request to receive or delete; a limit of SQS."""
 LONGEST_POLL_SECONDS: Final = 20
 _NOT_FOUND: Final = frozenset({"QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "NonExistentQueue"})
 _DENIED: Final = frozenset(

@@ -46,21 +46,24 @@ from lethe.uri import Backend, bucket_and_key
 
 log = logging.getLogger(__name__)
 
-
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
-PAGE: Final = 1000  # objects in a page of a listing
+PAGE: Final = 1000
+"""Objects in a page of a listing."""
 REQUESTS_AT_ONCE: Final = 10
-_SKIPS_AT_MOST: Final = 10  # subfolders to skip in a listing of a limited number of names
-_COPY_BYTES_AT_MOST: Final = 256 * 1024 * 1024  # in one request; Azure and GCS take more, S3 5 GiB
-_PAST_END: Final = ("416", "InvalidRange")  # also of any range of an empty object
+_SKIPS_AT_MOST: Final = 10
+"""Subfolders to skip in a listing of a limited number of names."""
+_COPY_BYTES_AT_MOST: Final = 256 * 1024 * 1024
+"""The most bytes that one request copies; Azure and GCS take more, S3 5 GiB."""
+_PAST_END: Final = ("416", "InvalidRange")
+"""The codes for a range past the end, also of any range of an empty object."""
 _CHANGED: Final = ("412", "PreconditionFailed", "ConditionNotMet")
 _RANGE_BYTES: Final = 8 * 1024 * 1024
 
-# Endpoints and buckets that support conditional writes.
 _KEEPS_CONDITIONS: Final[set[tuple[str, str]]] = set()
+"""Endpoints and buckets that support conditional writes."""
 
 
 class UnsupportedName(InputError):

@@ -39,9 +39,8 @@ from lethe.uri import bucket_and_key
 
 log = logging.getLogger(__name__)
 
-
-# boto3 creates clients from a session that all threads share. Creating a client is not thread-safe.
 _ONE_AT_A_TIME: Final = threading.Lock()
+"""boto3 creates clients from a session that all threads share. Creating a client is not thread-safe."""
 
 _NOT_THERE: Final = ("404", "412", "NoSuchKey", "NotFound", "PreconditionFailed")
 _DENIED: Final = ("AccessDenied", "403", "Forbidden")
@@ -54,8 +53,8 @@ _GONE: Final = ("NoSuchUpload", "404", "NoSuchKey")
 _EXISTS: Final = ("PreconditionFailed", "412", "ConditionalRequestConflict", "409")
 
 _OTHER_SOURCE: Final = ("PreconditionFailed", "412")
-# In a larger object there might be too many parts.
 BYTES_AT_MOST: Final = PARTS_AT_MOST * PART_BYTES_AT_LEAST // 2
+"""In a larger object there might be too many parts."""
 
 
 def client(service: str, properties: Mapping[str, str], attempts: int, read_timeout_seconds: int, **config: Any) -> Any:

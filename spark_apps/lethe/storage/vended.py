@@ -34,8 +34,8 @@ from lethe.storage import properties as allowed
 log = logging.getLogger(__name__)
 
 _IO_IMPL: Final = "lethe.storage.vended.VendedFileIO"
-# Of requests to the catalog: seconds to connect, and until the server sends something.
 _TIMEOUTS: Final = (5.0, 60.0)
+"""Timeouts of requests to the catalog: seconds to connect, and until the server sends something."""
 # Of a read that fails in passing. The pauses are random, of at most this many seconds times 1, 2, 4.
 _ATTEMPTS: Final = 4
 _WAIT_SECONDS: Final = 0.25
@@ -43,13 +43,12 @@ _OVERLOADED: Final = (429, 502, 503, 504)
 # Credentials are renewed this long before they expire, or this fraction of their lifetime before, whichever is shorter.
 _MARGIN_SECONDS: Final = 300.0
 _MARGIN_FRACTION: Final = 0.2
-# Credentials without an expiry time are renewed after this time.
 _UNKNOWN_LIFE_SECONDS: Final = 300.0
-# The time until the next request after a failed one.
+"""Credentials without an expiry time are renewed after this time."""
 _PAUSE_SECONDS: Final = 10.0
-# A property whose name contains this is an expiry time, in milliseconds since 1970.
+"""The time until the next request after a failed one."""
 _EXPIRY: Final = "expires-at"
-# The properties that identify a catalog and its user.
+"""A property whose name contains this is an expiry time, in milliseconds since 1970."""
 _OF_CATALOG: Final = (
     "uri",
     "warehouse",
@@ -61,6 +60,7 @@ _OF_CATALOG: Final = (
     "audience",
     "resource",
 )
+"""The properties that identify a catalog and its user."""
 
 _vendors_lock: Final = threading.Lock()
 

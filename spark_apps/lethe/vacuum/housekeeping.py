@@ -44,8 +44,8 @@ from lethe.uri import contains, place, surely_contains
 # A run commits its staged snapshots later. A vacuum of another run must not delete their files, whatever the limits. This is
 # longer than any run takes, with all its attempts.
 STAGED_GRACE_SECONDS = 86_400
-# Expire only when the history is longer than allowed by a tenth, so not at every commit.
 SLACK = 1.1
+"""A history is expired only when it is longer than allowed by this factor, so not at every commit."""
 
 
 KEEPS_FILES = (
@@ -53,26 +53,27 @@ KEEPS_FILES = (
     f"ALTER TABLE … UNSET TBLPROPERTIES ('{names.GC_ENABLED}')"
 )
 
-# Longer than any commit takes, from its first file to its last attempt.
 UNPUBLISHED_FOR: Final = timedelta(days=1)
-# Longer than a reader takes from loading the table to reading the last file of its ledger.
+"""A time that is longer than any commit takes, from its first file to its last attempt."""
 READ_FOR: Final = timedelta(hours=1)
-# Longer than a run waits, is retried and ends: `_runs/` contains long run documents.
+"""A time that is longer than a reader takes from loading the table to reading the last file of its ledger."""
 RUN_FOR: Final = timedelta(days=7)
+"""A time that is longer than a run waits, is retried and ends: `_runs/` contains long run documents."""
 
 _ROOT = re.compile(r"(\d{8,})-.+-root\.json")
 _LEDGER_FILE = re.compile(r"\d{8,}-.+\.(avro|json)")
 _STAGE_LIST = re.compile(r".+-stage-[0-9a-f]+\.json")
 
-# A commit is worthwhile if a reader opens at least this many manifests fewer, and at most half as many.
 MIN_SAVED: Final = 8
-# Fraction of the target size below which a manifest is small.
+"""A commit is worthwhile if a reader opens at least this many manifests fewer, and at most half as many."""
 SMALL: Final = 0.5
+"""Fraction of the target size below which a manifest is small."""
 
 _DATA: Final = (".parquet", ".orc", ".avro", ".puffin")
 _TABLE: Final = (".metadata.json", ".metadata.json.gz")
 _METADATA: Final = (*_TABLE, ".avro", ".stats", ".puffin")
-_RUN: Final = re.compile(r"[0-9a-f]{32}")  # `lethe.base.ids.run_id`: the folder of a run's data files
+_RUN: Final = re.compile(r"[0-9a-f]{32}")
+"""The folder of a run's data files, which is its id (`lethe.base.ids.run_id`)."""
 
 
 def keeps_files(properties: Mapping[str, str]) -> bool:

@@ -38,29 +38,32 @@ from lethe.files.bounds import NEVER, FileBounds, IdIndex, Layer, Suspects, outd
 from lethe.ledger.ledger import Delta, Ledger, get_many
 from lethe.ledger.tombstone import META_PURGED_BY, Erasure, Tombstone
 
-_LOG_IMPOSSIBLE = -1e9  # the logarithm of a probability of almost 0
+_LOG_IMPOSSIBLE = -1e9
+"""The logarithm of a probability of almost 0."""
 
-# Small files next to rewritten files are merged with them; at most this fraction of additional bytes.
 MERGED_SHARE = 0.02
-# A file is small if it is smaller than the target size divided by this.
+"""Small files next to rewritten files are merged with them; at most this fraction of additional bytes."""
 SMALL_PART = 8
+"""A file is small if it is smaller than the target size divided by this."""
 _TARGET = "write.target-file-size-bytes"
-_TARGET_BYTES = 512 * 1024 * 1024  # Iceberg's default
-_NOTHING = -10_000  # below the exponent of any number
+_TARGET_BYTES = 512 * 1024 * 1024
+"""Iceberg's default of the target file size."""
+_NOTHING = -10_000
+"""Below the exponent of any number."""
 
 WINDOW_CLOSED: Final = "WindowClosed"
 MAX_RUN_SECONDS: Final = "MaxRunSeconds"
 
-# The format version since which rows have ids.
 ROW_IDS_SINCE: Final = 3
+"""The format version since which rows have ids."""
 _FORMAT_VERSIONS: Final = (1, 2, 3)
 _FORMAT: Final = "write.format.default"
 _PARQUET: Final = "parquet"
 _ENCRYPTED: Final = "encryption.key-id"
 _BLOOM_FILTER_OF: Final = "write.parquet.bloom-filter-enabled.column."
 
-# Fraction of the target size below which a file is small.
 SMALL: Final = 0.5
+"""Fraction of the target size below which a file is small."""
 
 Bin: TypeAlias = tuple[FileBounds, ...]
 
@@ -527,8 +530,8 @@ class TableTraits:
     format_version: int
     spec_id: int
     """Id of the current partition spec."""
-    # Names of the columns.
     columns: Collection[str]
+    """Names of the columns."""
     properties: Mapping[str, str]
     batch_orders: Collection[int]
     """Ids of its sort orders, old ones included, that begin with the batch column."""
@@ -546,8 +549,8 @@ class SmallPurge:
     """A file that might be purged one by one."""
 
     bounds: FileBounds
-    # As Iceberg writes it.
     format_name: str
+    """As Iceberg writes it."""
     spec_id: int
     loses: int | None
     """Rows that it loses; None: unknown."""

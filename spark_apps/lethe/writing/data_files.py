@@ -63,8 +63,8 @@ from lethe.ingest.schema_fit import BATCH_IDS
 from lethe.storage.properties import without_location_providers
 from lethe.vacuum.plan import has_bloom_filters
 
-# The rows of a row group have at most so many bytes in memory before they are encoded.
 GROUP_BYTES: Final = 128 * 1024**2
+"""The rows of a row group have at most so many bytes in memory before they are encoded."""
 _FORMAT: Final = "write.format.default"
 _ENCRYPTED: Final = "encryption.key-id"
 _PARQUET: Final = "write.parquet."
@@ -90,8 +90,8 @@ _PLAIN: Final = (
     DecimalType,
 )
 
-# Bytes in a file for each byte in memory, until the first row group of a file shows it.
 _FIRST_RATIO: Final = 0.25
+"""Bytes in a file for each byte in memory, until the first row group of a file shows it."""
 
 
 class Unsupported(Exception):
@@ -112,11 +112,11 @@ class TableLayout:
     """A table to write. It is pickled and sent to the workers, so it contains JSON."""
 
     target: RegisterTarget
-    # The columns of the rows, as Spark reads the table.
     columns: pa.Schema
+    """The columns of the rows, as Spark reads the table."""
     sort_order_json: str
-    # URI of the table, and of the folder that all new files are in.
     location: str
+    """URI of the table, and of the folder that all new files are in."""
     folder: str
     target_file_size: int
     """Bytes."""

@@ -31,8 +31,8 @@ from lethe.ingest.buffer_store import FileTask
 from lethe.writing.data_files import DataFileWriter, TableLayout, batches_of, partitions_of, split
 
 BUCKETS: Final = 1024
-# Rows are divided into blocks when they have so many bytes in memory.
 BYTES_AT_ONCE: Final = 32 * 1024**2
+"""Rows are divided into blocks when they have so many bytes in memory."""
 # Writing tasks, so that all cores are busy until the end, and the bytes in memory that one takes at most, if they can be divided.
 _TASKS_PER_CORE: Final = 2
 _BYTES_PER_TASK: Final = 1024**3
@@ -289,8 +289,8 @@ class ReadTask:
     """Reads groups of files. It is pickled and sent to the workers."""
 
     reader: Reader
-    # None: the rows are not divided by partition.
     layout: TableLayout | None
+    """None: the rows are not divided by partition."""
     collector: Collector
 
     def __call__(self, groups: Iterator[tuple[int, int, str]]) -> Iterator[Block]:

@@ -36,8 +36,8 @@ from lethe_spark.run.redact import RedactingFormatter, forbid_core_dumps, log_to
 
 log = logging.getLogger("lethe_spark")
 
-# The longest wait for Spark to stop.
 STOP_SECONDS: Final = 30
+"""The longest wait for Spark to stop."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -23,7 +23,6 @@ TINI: Final = "/usr/bin/tini"
 JAVA: Final = "/usr/bin/java"
 PYTHON: Final = "/opt/lethe/bin/python"
 SPARK_HOME: Final = "/opt/lethe/spark"
-# Variables that the image sets.
 OWN: Final = {
     "PATH": "/opt/lethe/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "PYTHONPATH": "/opt/lethe/app",
@@ -32,6 +31,7 @@ OWN: Final = {
     "HOME": "/tmp",
     "SPARK_HOME": SPARK_HOME,
 }
+"""Variables that the image sets."""
 # Prefixes of variables that make a program run other code, or read another configuration.
 DROPPED: Final = (
     "BASH", "SHELLOPTS", "PS4", "IFS", "CDPATH", "GLOBIGNORE",

@@ -40,12 +40,11 @@ from lethe_spark.sql import rest_servers as folder_server
 
 log = logging.getLogger(__name__)
 
-
-# The client libraries that Iceberg's FileIO of a store needs, and that are not in the image.
 _CLIENTS: Final[Mapping[Backend | None, str]] = {
     Backend.GCS: "com.google.cloud.storage.Storage",
     Backend.AZURE: "com.azure.storage.file.datalake.DataLakeFileSystemClient",
 }
+"""The client libraries that Iceberg's FileIO of a store needs, and that are not in the image."""
 
 _FEWEST: Final = "spark.dynamicAllocation.minExecutors"
 _FIRST: Final = "spark.dynamicAllocation.initialExecutors"

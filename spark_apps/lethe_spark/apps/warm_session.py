@@ -38,13 +38,13 @@ from lethe_spark.run.redact import RedactingFormatter, forbid_core_dumps, log_to
 
 log = logging.getLogger("lethe_spark.apps.warm_session")  # not __name__, which is __main__ here
 
-# The JVM must not run on after it was out of memory.
 OPTIONS: Final = f"-XX:+ExitOnOutOfMemoryError {QUICK_START}"
+"""The JVM must not run on after it was out of memory."""
 GONE: Final = 1
-# A session that gets no run for so long loads what the first run would have to load.
 IDLE_SECONDS: Final = 1.0
-# A JVM that is ending may do so for this time after its last call has failed.
+"""A session that gets no run for so long loads what the first run would have to load."""
 ENDS_WITHIN_SECONDS: Final = 2.0
+"""A JVM that is ending may do so for this time after its last call has failed."""
 
 
 def main() -> int:

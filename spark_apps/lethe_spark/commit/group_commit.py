@@ -32,15 +32,14 @@ from lethe_spark.run.context import Committer
 
 log = logging.getLogger(__name__)
 
-
-# Undos by key, each with the batches that it shows again.
 Lifts: TypeAlias = Mapping[str, tuple[RestatementRequest, Collection[str]]]
+"""Undos by key, each with the batches that it shows again."""
 
-# How often the data of a group is written, because another run carried out a request or used an id of it in the meantime.
 WRITES: Final = 4
+"""How often the data of a group is written, because another run carried out a request or used an id of it in the meantime."""
 
-# The ids, of those that the ledger does not know, of which the data files hold rows.
 Find: TypeAlias = Callable[[Sequence[str], Base], Collection[str]]
+"""The ids, of those that the ledger does not know, of which the data files hold rows."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,8 @@ class Masks:
 
     delta: Delta
     """The change, with its tombstones marked as masked."""
-    # The kind that was written. None: none was written.
     native: NativeDeletes | None = None
+    """The kind that was written. None: none was written."""
     deletes: DeleteChanges = field(default_factory=DeleteChanges)
     dropped: tuple[DataFile, ...] = ()
     """Data files that are removed whole."""
@@ -163,8 +162,8 @@ class Eraser(Protocol):
         """Whether the written deletes are complete for this base, and its data files are the same."""
 
 
-# Writes the replacements of requests, without committing them.
 Write: TypeAlias = Callable[[Sequence[RestatementRequest], Base], Replacements]
+"""Writes the replacements of requests, without committing them."""
 
 
 @dataclass(frozen=True)

@@ -48,18 +48,20 @@ from lethe_spark.jvm.table import IcebergTable, run_folder
 from lethe_spark.run.context import Committer, Run, table_properties
 
 log = logging.getLogger(__name__)
-# A note says where a run that died may have left files.
 _KEPT_FOR: Final = timedelta(days=30) + UNPUBLISHED_FOR
+"""A note says where a run that died may have left files."""
 
 # How long an open catalog is used again: opening one costs requests, but what its server said when it was opened may change.
 # The credentials for files are not part of it. The catalog vends them with each table that is loaded.
 OPEN_SECONDS: Final = 60.0
-# By name: the properties in the configuration, when the catalog was opened by time.monotonic(), and the catalog.
 _open: Final[dict[str, tuple[dict[str, str], float, Catalog]]] = {}
+"""By name: the properties in the configuration, when the catalog was opened by time.monotonic(), and the catalog."""
 
-# A run does not give up before this, in seconds, while other writers change the table. Beside a writer that commits every second,
-# most attempts fail, and twelve of them take only seconds.
 MIN_SECONDS: Final = 120.0
+"""A run does not give up before this, in seconds, while other writers change the table.
+
+Beside a writer that commits every second, most attempts fail, and twelve of them take only seconds.
+"""
 
 T = TypeVar("T")
 

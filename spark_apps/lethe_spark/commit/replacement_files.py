@@ -30,11 +30,11 @@ from lethe.uri import backend_of, is_local, overlap
 READ_AT_ONCE: Final = 4
 
 LISTED_AT_ONCE: Final = 8
-# Errors of a store that users can fix without a new request: the reason and the remedy.
 _ADVICE: Final = {
     NO_BUCKET: ("ReplacementNotFound", "the bucket does not exist. Create it, or create a new Restatement"),
     DENIED: ("AccessDenied", "the store does not let this run list it. Grant the run's credentials access"),
 }
+"""Errors of a store that users can fix without a new request: the reason and the remedy."""
 
 
 def with_ids(

@@ -91,8 +91,8 @@ def _parsed(table: IcebergTable, properties: Mapping[str, str]) -> ParsedMetadat
 class Base:
     """A table and its ledger at one snapshot: the base of a plan."""
 
-    # PyIceberg's view of the metadata file that the JVM holds. Python reads manifests much faster than py4j does.
     iceberg: StaticTable
+    """PyIceberg's view of the metadata file that the JVM holds. Python reads manifests much faster than py4j does."""
     facts: TableFacts
     loaded: ledger_store.Loaded
     field_id: int

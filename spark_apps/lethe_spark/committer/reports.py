@@ -30,15 +30,15 @@ log = logging.getLogger(__name__)
 
 RENEW_SECONDS: Final = 10.0
 LEASE_SECONDS: Final = 30
-# A watch of the mailbox answers at least when it ends, after WATCH_SECONDS.
 WATCH_LIMIT_SECONDS: Final = 75.0
-# Longer than a garbage collection of the JVM.
+"""How long the mailbox may be silent: a watch answers at least when it ends, after WATCH_SECONDS."""
 JVM_LIMIT_SECONDS: Final = 20.0
-# A JVM that has not answered for this time will not answer again.
+"""How long a ping of the JVM may take: longer than a garbage collection."""
 HUNG_SECONDS: Final = 120.0
+"""A JVM that has not answered for this time will not answer again."""
 
-# The outcome of a run that a Job carries out instead. It is no failure.
 LEFT_TO_A_JOB = "LeftToAJob"
+"""The outcome of a run that a Job carries out instead. It is no failure."""
 
 INTERVAL_SECONDS: Final = 5.0
 KEY: Final = "progress.json"
@@ -73,15 +73,15 @@ class Heartbeat:
     api: PodApi
     lease: str
     """Name of the Lease."""
-    # The holder that the Lease names: this pod.
     holder: str
+    """The holder that the Lease names: this pod."""
     health: CommitterHealth
     answers: Callable[[], bool]
     """Whether the JVM answers. May block."""
     on_hung: Callable[[], object]
     """Called when the JVM has not answered for HUNG_SECONDS."""
-    # Time between two renewals.
     renew_seconds: float = RENEW_SECONDS
+    """Time between two renewals."""
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
@@ -165,8 +165,8 @@ class RunReports:
     """The current progress."""
     sent: Progress
     """The progress that was sent last."""
-    # When it was sent: monotonic seconds.
     sent_time: float
+    """When it was sent: monotonic seconds."""
     _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

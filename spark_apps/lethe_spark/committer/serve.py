@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 NAME: Final = "lethe-committer"
 THREADS: Final = 4
-# Pause before a run whose result could not be delivered is repeated.
 RETRY_SECONDS: Final = 5.0
+"""Pause before a run whose result could not be delivered is repeated."""
 # After SIGTERM, of 30 seconds: runs in progress may finish within the first limit; then they stop at their next step.
 FINISH_SECONDS: Final = 15.0
 STOP_SECONDS: Final = 7.0

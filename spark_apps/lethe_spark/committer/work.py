@@ -73,17 +73,17 @@ log = logging.getLogger(__name__)
 
 # 32 footers are read at a time, and pyarrow needs several times as much for a parsed one.
 FOOTER_BYTES_AT_MOST: Final = 256 * 1024
-# Characters of JSON that describe the files to Iceberg. Java keeps about as many bytes until the commit.
 DOCUMENTS_AT_MOST: Final = 4 * 1024 * 1024
-# Live files of a table that other writers may have written to: the run compares its files with all of them.
+"""The most characters of JSON that describe the files to Iceberg. Java keeps about as many bytes until the commit."""
 LIVE_FILES_AT_MOST: Final = 10_000
-# Bytes of refused files, which the run copies out of the buffer before it ends.
+"""The most live files of a table that other writers may have written to: the run compares its files with all of them."""
 REFUSED_BYTES_AT_MOST: Final = 1024**3
-# Reasons that the pod's credentials may have caused. A Job's pod may have others.
+"""The most bytes of refused files, which the run copies out of the buffer before it ends."""
 _OF_CREDENTIALS: Final = frozenset({"AccessDenied", "BufferNotFound", "StorageRefused"})
+"""Reasons that the pod's credentials may have caused. A Job's pod may have others."""
 
-# A run during which the process ended this many times is left to a Job, whose process serves no other runs.
 BEGUN_AT_MOST: Final = 3
+"""A run during which the process ended this many times is left to a Job, whose process serves no other runs."""
 
 
 class NeedsSpark(TransientError):
@@ -329,8 +329,8 @@ class Worker:
     """Carries out the runs of the mailbox."""
 
     api: PodApi
-    # Name of the mailbox's ConfigMap.
     mailbox: str
+    """Name of the mailbox's ConfigMap."""
     tables: OpenTables
     reporting: Reporting
     hurry: threading.Event = field(default_factory=threading.Event)

@@ -56,7 +56,6 @@ from lethe_spark.run.context import Run, table_properties
 
 log = logging.getLogger(__name__)
 
-
 READ_AT_ONCE = 8
 R = TypeVar("R", bound=RunResult)
 V = TypeVar("V", VacuumResult, ErasureCheckResult)

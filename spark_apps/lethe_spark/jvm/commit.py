@@ -38,20 +38,19 @@ from lethe_spark.jvm.table import IcebergTable
 
 log = logging.getLogger(__name__)
 
-
 MARKER: Final = "LETHE-LEDGER-MOVED"
-# The most snapshots that the check reads.
 FURTHEST: Final = 1_000_000
+"""The most snapshots that the check reads."""
 
-# Iceberg refuses metadata that is older than the last by more than this. It does not say which clock is wrong.
 _CLOCKS_DIFFER_BY_MS: Final = 60_000
+"""Iceberg refuses metadata that is older than the last by more than this. It does not say which clock is wrong."""
 
 _TAG: Final = "lethe-staged-{}"
 
-# How often the history is read after an error.
 HISTORY_READS: Final = 3
-# Attempts of one change. Commits that do not conflict with it, such as new properties, may come first.
+"""How often the history is read after an error."""
 RACES: Final = 4
+"""Attempts of one change. Commits that do not conflict with it, such as new properties, may come first."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +137,8 @@ class CommitAttempt:
     """New metadata that was not submitted to the catalog yet."""
 
     table: IcebergTable
-    # The metadata that it was made from.
     base: Any
+    """The metadata that it was made from."""
     made: Any
 
     @classmethod
@@ -299,8 +298,8 @@ class RewriteManifests:
     """Paths of the manifests that are replaced."""
     manifest_of: Mapping[str, int]
     """The number of the new manifest of each data file, by path."""
-    # Manifests of delete files.
     deletes: DeleteManifests = DeleteManifests()  # noqa: RUF009 - frozen
+    """Manifests of delete files."""
 
 
 Change: TypeAlias = (

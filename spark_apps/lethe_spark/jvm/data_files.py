@@ -30,12 +30,14 @@ from lethe_spark.jvm.errors import reading
 from lethe_spark.jvm.gateway import as_interface, each, each_of, getter, java_list, method
 from lethe_spark.jvm.table import IcebergTable, writing_as
 
-# Characters of JSON per call, unless one file alone has more. A file has about two thousand; Java's parser needs ten times as
-# much memory.
 CHARACTERS_AT_ONCE: Final = 1024 * 1024
+"""Characters of JSON per call, unless one file alone has more.
 
-# The format of a deletion vector: its length, these bytes, a portable 64-bit Roaring bitmap, a checksum.
+A file has about two thousand; Java's parser needs ten times as much memory.
+"""
+
 _MAGIC: Final = b"\xd1\xd3\x39\x64"
+"""The format of a deletion vector: its length, these bytes, a portable 64-bit Roaring bitmap, a checksum."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class DataFile:
     """A data file. The partition and bounds of scanned files are unknown, those of written and staged files are known."""
 
     path: str
-    # Number of rows.
     records: int
+    """Number of rows."""
     bytes: int
     java: Any = field(repr=False, compare=False)
     """Iceberg's object, which a commit passes back to it."""

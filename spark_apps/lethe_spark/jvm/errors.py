@@ -21,10 +21,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 ICEBERG: Final = "org.apache.iceberg.exceptions."
-# PySpark converts some Java exceptions (illegal arguments, analysis) into classes of its own.
 JvmError: Final = (Py4JError, CapturedException)
+"""PySpark converts some Java exceptions (illegal arguments, analysis) into classes of its own."""
 
-# Exceptions that, anywhere among the causes, mean that the catalog or the storage does not answer.
 _AWAY: Final = (
     *(
         "java.net.",
@@ -36,6 +35,7 @@ _AWAY: Final = (
     ),
     *(ICEBERG + name for name in ("RuntimeIOException", "RESTException", "ServiceUnavailable", "ServiceFailure")),
 )
+"""Exceptions that, anywhere among the causes, mean that the catalog or the storage does not answer."""
 
 _UNPARSED: Final = "Cannot parse type string"
 

@@ -31,10 +31,10 @@ FILE_SET: Final = "rewritten-file-scan-task-set-id"
 SCAN_SET: Final = "scan-task-set-id"
 _VARIANT: Final = re.compile(r"\bvariant\b")
 
-# At most this many registered tasks, of about a kilobyte each, are kept when no frame uses them.
 TASKS_AT_MOST: Final = 100_000
-# The text of Iceberg's tasks contains their paths: one call for thousands of tasks instead of two calls for each.
+"""At most this many registered tasks, of about a kilobyte each, are kept when no frame uses them."""
 _PATH: Final = re.compile(r"BaseFileScanTask\{file=(.*?), partition_data=")
+"""The text of Iceberg's tasks contains their paths: one call for thousands of tasks instead of two calls for each."""
 
 
 def write_uncommitted(

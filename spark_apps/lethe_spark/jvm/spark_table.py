@@ -53,12 +53,10 @@ from lethe_spark.jvm.errors import (
 from lethe_spark.jvm.gateway import gateway, java_map, jvm
 from lethe_spark.jvm.table import IcebergTable
 
-# Types of Spark that Iceberg stores, and that Lethe reads and writes.
 log = logging.getLogger(__name__)
 
-
-# Characters without a meaning in regular expressions.
 _SEPARATORS: Final = "\x01\x02\x03\x04\x05\x06\x07"
+"""Characters without a meaning in regular expressions."""
 
 _FLOATS: Final = ("float", "double")
 _NUMBERS: Final = (*_FLOATS, "decimal", "byte", "short", "integer", "long", "tinyint", "smallint", "int", "bigint")
@@ -81,8 +79,9 @@ _KNOWN: Final = (
     TimestampType,
     VarcharType,
 )
-# Metadata of a column besides its name, type and nullability.
+"""Types of Spark that Iceberg stores, and that Lethe reads and writes."""
 _COLUMN_METADATA: Final = frozenset({"comment", "__CHAR_VARCHAR_TYPE_STRING"})
+"""Metadata of a column besides its name, type and nullability."""
 
 
 def quoted(name: str) -> str:

@@ -21,7 +21,6 @@ from lethe_spark.jvm.table import IcebergTable
 log = logging.getLogger(__name__)
 
 HEAP: Final = "256m"
-# One collector thread and one compiler are enough, and start fast. A JVM without memory must exit, not run on half-broken.
 OPTIONS: Final = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -29,11 +28,12 @@ OPTIONS: Final = (
     "-XX:MaxDirectMemorySize=64m",
     "-XX:+ExitOnOutOfMemoryError",
 )
-# Timeouts, so that a catalog that does not answer does not block a thread. Seconds for JDBC, milliseconds for REST.
+"""One collector thread and one compiler are enough, and start fast. A JVM without memory must exit, not run on half-broken."""
 TIMEOUTS: Final[Mapping[str, Mapping[str, str]]] = {
     "jdbc:postgresql": {"jdbc.connectTimeout": "5", "jdbc.socketTimeout": "60", "jdbc.tcpKeepAlive": "true"},
     "http": {"rest.client.connection-timeout-ms": "5000", "rest.client.socket-timeout-ms": "60000"},
 }
+"""Timeouts, so that a catalog that does not answer does not block a thread. Seconds for JDBC, milliseconds for REST."""
 
 
 @dataclass(frozen=True)

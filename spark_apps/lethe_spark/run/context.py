@@ -46,16 +46,16 @@ from lethe_spark.run.progress import Reporter
 
 log = logging.getLogger(__name__)
 
-
 CRASH_AT: Final = "LETHE_CRASH_AT"
-KILLED: Final = 137  # the exit code of a process that SIGKILL has ended
+KILLED: Final = 137
+"""The exit code of a process that SIGKILL has ended."""
 
 KEY_FILE_VARIABLE: Final = "LETHE_VALUES_DIGEST_KEY_FILE"
 
 RUN_FILE: Final = "LETHE_RUN_FILE"
 DEFAULT_RUN_FILE: Final = "/etc/lethe/run/run.json"
-# What pydantic finds in a document with a field, or a value of a closed set, that only another version of Lethe has.
 OF_NEWER_VERSION: Final = frozenset({"extra_forbidden", "enum"})
+"""What pydantic finds in a document with a field, or a value of a closed set, that only another version of Lethe has."""
 
 
 class Cancelled(TransientError):

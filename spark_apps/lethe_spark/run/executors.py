@@ -47,12 +47,13 @@ FORMER_FOR_SECONDS: Final = 60.0
 FORMER_PAUSE_SECONDS: Final = 2.0
 
 INTERVAL_SECONDS: Final = 2.0
-# Scheduling a pod and starting its JVM takes about this long. Only then missing executors are reported.
 MISSING_AFTER_SECONDS: Final = 20.0
+"""Scheduling a pod and starting its JVM takes about this long. Only then missing executors are reported."""
 PROBE_EVERY_SECONDS: Final = 60.0
-MESSAGE_AT_MOST: Final = 300  # characters
-# Spark's reason for an executor that the driver itself has released.
+MESSAGE_AT_MOST: Final = 300
+"""The most characters of a message."""
 RELEASED: Final = "Executor killed by driver"
+"""Spark's reason for an executor that the driver itself has released."""
 
 
 def provide(environ: Mapping[str, str]) -> dict[str, str]:

@@ -7,8 +7,8 @@ from lethe.base.errors import LetheError, TransientError
 
 from lethe_spark.jvm.errors import JvmError, is_away, is_disk_full
 
-# Libraries whose errors mean that the catalog or the storage does not answer.
 _AWAY: Final = ("sqlalchemy", "botocore", "urllib3", "requests", "psycopg2", "sqlite3", "aiohttp", "http")
+"""Libraries whose errors mean that the catalog or the storage does not answer."""
 
 
 def understood(error: Exception) -> LetheError:

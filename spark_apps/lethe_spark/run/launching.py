@@ -15,16 +15,19 @@ from typing import Final
 from pyspark.find_spark_home import _find_spark_home
 
 EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-JARS_ENV: Final = "LETHE_JARS"  # a folder of jars for runs outside the image, whose jars lie in $SPARK_HOME/jars
-MEMORY_ENV: Final = "LETHE_DRIVER_MEMORY"  # the driver's heap, e.g. 1g
+JARS_ENV: Final = "LETHE_JARS"
+"""The variable with a folder of jars for runs outside the image, whose jars lie in $SPARK_HOME/jars."""
+MEMORY_ENV: Final = "LETHE_DRIVER_MEMORY"
+"""The variable with the size of the driver's heap, such as 1g."""
 WORKER_DAEMON: Final = "lethe_spark.apps.worker_daemon"
 DEFAULT_JARS: Final = "~/.cache/lethe/jars"
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-# For a JVM that lives for seconds, or whose work Python does: Java's second compiler would take more time than it saves.
 QUICK_START: Final = "-XX:TieredStopAtLevel=1"
-# The memory of a run holds values of rows, also erased ones. It must not get onto a disk. See `lethe_spark.run.core_dumps`.
+"""For a JVM that lives for seconds, or whose work Python does: Java's second compiler would take more time than it saves."""
 NO_DUMPS: Final = ("-XX:-CreateCoredumpOnCrash", "-XX:-HeapDumpOnOutOfMemoryError")
-ARCHIVE: Final = "classes.jsa"  # in the folder of the jars; archive_classes.py makes it
+"""The memory of a run holds values of rows, also erased ones. It must not get onto a disk. See `lethe_spark.run.core_dumps`."""
+ARCHIVE: Final = "classes.jsa"
+"""The file, in the folder of the jars, that archive_classes.py makes."""
 
 
 def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:

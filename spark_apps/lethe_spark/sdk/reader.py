@@ -27,14 +27,19 @@ from lethe_spark.jvm.spark_table import SparkTable, for_skipping, quoted_path
 from lethe_spark.sql.rest_servers import require_served
 from lethe_spark.sql.searching import anti_join, named, outside, semi_join
 
-# Conditions on the batch column keep Spark from opening files that hold only deleted rows. Each row is compared with each
-# condition, so there are at most this many.
 RUNS_AT_MOST: Final = 8
-# Files of only deleted rows that no condition covers are read and filtered. If they are at least this fraction of the bytes,
-# the read names the files to open instead. Then filters that users add to the frame later can no longer skip files.
+"""Conditions on the batch column keep Spark from opening files that hold only deleted rows.
+
+Each row is compared with each condition, so there are at most this many.
+"""
 SPLIT_FROM: Final = 0.3
-# Keeps the frame of each view alive: a temporary view of Spark refers to the files of its read by name only.
+"""Files of only deleted rows that no condition covers are read and filtered.
+
+If they are at least this fraction of the bytes, the read names the files to open instead. Then filters that users add to the
+frame later can no longer skip files.
+"""
 _VIEWS: Final[dict[str, DataFrame]] = {}
+"""Keeps the frame of each view alive: a temporary view of Spark refers to the files of its read by name only."""
 
 
 def read(

@@ -60,35 +60,36 @@ from lethe_spark.jvm.metadata import JvmMetadata, escape_requests
 
 log = logging.getLogger(__name__)
 
-
 AUTH_TYPE: Final = "rest.auth.type"
 SIGV4: Final = "sigv4"
 SIGNED: Final = "rest.sigv4-enabled"
 _PROXY: Final = "rest.client.proxy."
-# Beginnings of properties of Iceberg's Java library that concern the connection to a catalog.
 OF_CONNECTION: Final = (SIGNED, AUTH_TYPE, "rest.auth.sigv4.", _PROXY, "rest.client.tls.")
-# Seconds to connect, and until the catalog sends something. The client has limits of its own.
+"""Beginnings of properties of Iceberg's Java library that concern the connection to a catalog."""
 _TIMEOUTS: Final = urllib3.Timeout(connect=5.0, read=300.0)
-_CONNECTIONS: Final = 16  # that are kept
+"""Seconds to connect, and until the catalog sends something. The client has limits of its own."""
+_CONNECTIONS: Final = 16
+"""How many connections are kept."""
 
 TOKEN: Final = "X-Lethe-Token"
-# A commit of Iceberg's client may contain the whole metadata of a table with thousands of snapshots.
 LIMITS: Final = ClientLimits(body_bytes=256 * 1024 * 1024, body_seconds=120.0)
+"""A commit of Iceberg's client may contain the whole metadata of a table with thousands of snapshots."""
 _METHODS: Final = frozenset({"GET", "POST", "HEAD", "DELETE", "PUT"})
 
-# Of one connection, and what both ends set themselves.
 _HOP_BY_HOP: Final = frozenset(
     {
         *("connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "proxy-authorization"),
         *("host", "content-length", "content-encoding", "accept-encoding", "expect", TOKEN.lower()),
     }
 )
-# What Iceberg reads of the answers that hold metadata or credentials, besides `config` and `storage-credentials`.
+"""The headers that concern one connection only, and those that both ends set themselves."""
 _OF_TABLES: Final = ("metadata-location", "metadata")
+"""What Iceberg reads of the answers that hold metadata or credentials, besides `config` and `storage-credentials`."""
 _OF_CONFIG: Final = ("endpoints", "idempotency-key-lifetime")
 
 TOKENS: Final = "oauth2-server-uri"
-TOKENS_PATH: Final = "/_lethe/tokens"  # on the guard
+TOKENS_PATH: Final = "/_lethe/tokens"
+"""The path of tokens on the guard."""
 
 _LOCK: Final = threading.Lock()
 
@@ -101,7 +102,8 @@ ENDPOINTS: Final = (
     f"POST {_TABLE}/{{table}}",
 )
 _ELSEWHERE: Final = "write.metadata.path"
-_NEW: Final = "assert-create"  # the requirement that the table does not exist
+_NEW: Final = "assert-create"
+"""The requirement that the table does not exist."""
 
 
 class Upstream:

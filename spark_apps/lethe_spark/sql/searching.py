@@ -32,13 +32,15 @@ from lethe_spark.jvm.scan_tasks import ScannedFiles, scan_tasks
 from lethe_spark.jvm.spark_table import in_set, quoted
 
 _ID = "_lethe_id"
-# At most this many ids are sent with each task as a set, which each task deserializes. More are joined, so that each executor
-# receives them once.
 IN_SET_AT_MOST: Final = 10_000
+"""At most this many ids are sent with each task as a set, which each task deserializes.
+
+More are joined, so that each executor receives them once.
+"""
 
 _GROUPS_PER_CORE: Final = 4
-# A path, and the positions that were found, or why the file cannot be searched. None: the file does not exist.
 FileResult: TypeAlias = "tuple[str, dict[str, bytes] | str | None]"
+"""A path, and the positions that were found, or why the file cannot be searched. None: the file does not exist."""
 
 
 def anti_join(frame: DataFrame, column: str, ids: Collection[str]) -> DataFrame:
@@ -215,8 +217,8 @@ class _BatchWorker:
     """Runs in a worker."""
 
     ids: "Broadcast[list[str]]"
-    # Without its ids, which are broadcast.
     request: BatchSearch
+    """Without its ids, which are broadcast."""
     strict: bool
 
     def search(self, files: Iterable[CandidateFile]) -> Iterator[FileResult]:

@@ -28,7 +28,6 @@ from lethe_spark.run.kube import PodApi, StatusConfigMap
 
 log = logging.getLogger(__name__)
 
-
 MIB: Final = 1024**2
 # Between two runs, a session that still holds more than these shares of the limits is replaced.
 KEPT_HEAP: Final = 0.5

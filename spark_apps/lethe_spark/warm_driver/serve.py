@@ -46,25 +46,24 @@ from lethe_spark.warm_driver.delivery import (
 
 log = logging.getLogger(__name__)
 
-
-# The outcome of a run that has delivered its own result, which may be a failure.
 DELIVERED = "Delivered"
-# The outcome of a run whose failure the supervisor has delivered.
+"""The outcome of a run that has delivered its own result, which may be a failure."""
 STOPPED = "Stopped"
+"""The outcome of a run whose failure the supervisor has delivered."""
 
 COMMAND: Final = (sys.executable, "-m", "lethe_spark.apps.warm_session")
 KILL_SECONDS: Final = 10.0
 
 NAME: Final = "lethe-warm-driver"
-# Pause before a run whose documents could not be read or written is looked at again.
 RETRY_SECONDS: Final = 5.0
-# How often the use of a run is measured.
+"""Pause before a run whose documents could not be read or written is looked at again."""
 MEASURE_SECONDS: Final = 0.5
+"""How often the use of a run is measured."""
 # After SIGTERM, of 30 seconds: a run may finish within the first limit; then it stops at its next step; then it is killed.
 FINISH_SECONDS: Final = 12.0
 STOP_SECONDS: Final = 8.0
-# A session that ends this many times in a row before it is ready will not start here.
 STARTS_AT_MOST: Final = 3
+"""A session that ends this many times in a row before it is ready will not start here."""
 # Exit codes. Kubernetes restarts the process after any other code than 0.
 IDLE: Final = 0
 BROKEN: Final = 1
@@ -187,8 +186,8 @@ class WarmSettings:
     api: PodApi
     name: str
     """Name of the mailbox (a ConfigMap)."""
-    # The process ends after this time without a run.
     idle_seconds: float
+    """The process ends after this time without a run."""
     limits: SessionLimits
     scratch: Path
     """Folder for the files of sessions."""
@@ -237,13 +236,13 @@ class WarmDriver:
     """The supervisor."""
 
     settings: WarmSettings
-    # Arguments of the session: Spark's settings.
     arguments: Sequence[str] = ()
+    """Arguments of the session: Spark's settings."""
     command: Sequence[str] = COMMAND
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     mailbox: Mailbox[None] = field(default_factory=Mailbox)
-    # Guards the mailbox, and is notified of its changes, of answers of the session, and of SIGTERM.
     news: threading.Condition = field(default_factory=threading.Condition)
+    """Guards the mailbox, and is notified of its changes, of answers of the session, and of SIGTERM."""
     _session: SessionProcess | None = None
     _ready: bool = False
     _running: _Running | None = None

@@ -49,13 +49,13 @@ from lethe_spark.run.context import Run
 
 log = logging.getLogger(__name__)
 
-
 _ADVICE = {
     NO_BUCKET: ("BufferNotFound", "the bucket does not exist. Create it, or correct spec.buffer.uri"),
     DENIED: ("AccessDenied", "the store does not let this run list it. Grant the run's credentials access"),
 }
 
-NAMES_KEPT = 1000  # how many names of objects that are not batches are kept
+NAMES_KEPT = 1000
+"""How many names of objects that are not batches are kept."""
 
 NOT_THERE: Final = (
     f"are not in the buffer, have no {names.SUCCESS_MARKER} or have the same id as another folder or file there"

@@ -61,18 +61,18 @@ from lethe_spark.run.context import Cancelled, Run
 
 log = logging.getLogger(__name__)
 
-# Reads the footers of these files, in any order.
 ReadFooters: TypeAlias = Callable[[FooterReader, Sequence[FileTask]], Sequence[Footer]]
+"""Reads the footers of these files, in any order."""
 JUDGED: Final = (
     "hold files that were refused before; write the whole batch again, _SUCCESS last, or use another id if "
     "no byte of it changes"
 )
 ADDED_BY_OTHERS: Final = "cannot be registered, but another writer has already added some of their files to the table"
 
-# How often a run writes its batches, if other runs promote or revert some of them before it commits.
 WRITES: Final = 4
-# Writes or registers these batches, as planned on a state of the table, and commits nothing.
+"""How often a run writes its batches, if other runs promote or revert some of them before it commits."""
 Write: TypeAlias = Callable[[Base, Iterable[str]], WrittenBatches]
+"""Writes or registers these batches, as planned on a state of the table, and commits nothing."""
 
 
 def set_aside(context: Run, table: IcebergTable, judged: Iterable[str], left: Iterable[str]) -> None:

@@ -31,8 +31,10 @@ from lethe_spark.jvm.commit import LedgerOnly
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Run, batch_ids_digest, table_properties
 
-RETENTION_VARIABLE: Final = "LETHE_ERASURE_RECORD_RETENTION"  # MODE:DAYS, set by the operator
-CHECK_AGAIN_SECONDS: Final = 21_600  # the interval of checks for blockers in the storage, which no event reports
+RETENTION_VARIABLE: Final = "LETHE_ERASURE_RECORD_RETENTION"
+"""The variable, set by the operator, with MODE:DAYS."""
+CHECK_AGAIN_SECONDS: Final = 21_600
+"""The interval of checks for blockers in the storage, which no event reports."""
 
 
 def note_purged(context: Run, table: IcebergTable, manifests: Manifests) -> int | None:

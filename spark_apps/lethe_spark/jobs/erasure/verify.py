@@ -49,7 +49,8 @@ from lethe_spark.run.context import Run, table_properties
 
 log = logging.getLogger(__name__)
 V = TypeVar("V", VacuumResult, ErasureCheckResult)
-ROUNDS: Final = 3  # how often a run checks, if others add snapshots in the meantime
+ROUNDS: Final = 3
+"""How often a run checks, if others add snapshots in the meantime."""
 
 
 def run(context: Run, table: IcebergTable, result: ErasureCheckResult) -> ErasureCheckResult:

@@ -48,11 +48,12 @@ from lethe_spark.sql.searching import (
     search_batches,
 )
 
-Positions = Mapping[str, FrozenBitMap64]  # by the path of a file
+Positions = Mapping[str, FrozenBitMap64]
+"""Positions of rows, by the path of a data file."""
 _NOTHING: Final = FrozenBitMap64()
 _FILE, _NUMBER, _POSITION = "_lethe_file", "_lethe_number", "_lethe_position"
-# Spark broadcasts up to this many row positions to each executor.
 BROADCAST_AT_MOST: Final = 5_000_000
+"""Spark broadcasts up to this many row positions to each executor."""
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,8 @@ log = logging.getLogger(__name__)
 _BATCHES: Final = "batches"
 _VECTORS: Final = NativeDeletes.DELETION_VECTORS
 _POSITIONS: Final = NativeDeletes.POSITION_DELETES
-Found: TypeAlias = Mapping[str, Mapping[str, FrozenBitMap64]]  # positions by the path of a file, then by batch id
+Found: TypeAlias = Mapping[str, Mapping[str, FrozenBitMap64]]
+"""Positions of rows, by the path of a file, then by batch id."""
 
 
 @dataclass

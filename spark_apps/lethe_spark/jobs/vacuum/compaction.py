@@ -38,8 +38,8 @@ from lethe_spark.run.context import Cancelled, RunContext, table_properties
 log = logging.getLogger(__name__)
 _PARQUET: Final = "parquet"
 
-# How often a run plans, if other writers replace the planned files. Then another tool probably compacts the table.
 PLANS: Final = 3
+"""How often a run plans, if other writers replace the planned files. Then another tool probably compacts the table."""
 
 
 @dataclass(frozen=True)

@@ -62,11 +62,12 @@ from lethe_spark.run.context import Cancelled, RunContext, table_properties
 
 log = logging.getLogger(__name__)
 
-
 TARGET: Final = "commit.manifest.target-size-bytes"
-TARGET_DEFAULT: Final = 8 * 1024 * 1024  # Iceberg's default
+TARGET_DEFAULT: Final = 8 * 1024 * 1024
+"""Iceberg's default of the target manifest size."""
 
-AT_ONCE: Final = 1000  # how many files S3 deletes in one request
+AT_ONCE: Final = 1000
+"""How many files S3 deletes in one request."""
 
 
 def rewrite_manifests(context: RunContext, table: SparkTable) -> Committed[int]:

@@ -71,11 +71,11 @@ from lethe_spark.sql.searching import (
 
 log = logging.getLogger(__name__)
 
-# A partition up to this size is written by one task, in order. Spark may split a larger one among tasks, and not by batch.
 ONE_TASK_BYTES: Final = 128 * 1024**2
+"""A partition up to this size is written by one task, in order. Spark may split a larger one among tasks, and not by batch."""
 
-# How often a step is planned, if other writers rewrite its files in the meantime. Then the run ends, and is tried later.
 PLANS: Final = 3
+"""How often a step is planned, if other writers rewrite its files in the meantime. Then the run ends, and is tried later."""
 
 
 @dataclass
@@ -220,8 +220,8 @@ class FileForWorker:
 
     to: str
     """URI of a new file in the run's folder, and in the file's partition."""
-    # Iceberg's JSON of the file.
     document: str
+    """Iceberg's JSON of the file."""
     row_ids: RowIds | None
 
 
@@ -434,8 +434,8 @@ class Purging:
     survey: Survey
     time_is_up: Callable[[], str]
     """Returns why no step may start any more; empty: one may."""
-    # Paths of files that hold no rows of the tombstones: they were searched, or written by this run.
     cleared: set[str] = field(default_factory=set)
+    """Paths of files that hold no rows of the tombstones: they were searched, or written by this run."""
     tally: Tally = field(default_factory=Tally)
     stopped: str = ""
     """Why the run stopped although the budget allowed more; empty: it did not."""
