@@ -1,21 +1,7 @@
-"""Reads and writes the data files of a table of batches: Arrow rows in Parquet, through PyIceberg's FileIO. I/O.
+"""Maintains the table of batches beside a table: a plain Iceberg table that shows the ledger. I/O, through PyIceberg.
 
-Each file contains rows of one state, sorted by batch id, so that its bounds exclude other batches.
-
-Plans which files of a table of batches to replace, and their new content. I/O: reads these files.
-
-Opens the files whose bounds allow one of the changed batches, and rewrites those that contain one; merges small files. Changes
-are copy-on-write, so any engine reads plain files without deletes.
-
-Expires old snapshots of a table of batches, which gets a snapshot with each run. I/O.
-
-PyIceberg expires snapshots without deleting their files, so this module deletes the files that only expired snapshots name.
-
-Finds or creates the table of batches of a table, and updates it from the ledger. I/O, through PyIceberg.
-
-Each commit names the ledger that it shows. The next update compares that ledger with the newest one, and rewrites only the
-affected files; if the old ledger is gone, it rewrites the whole table. A commit is a compare-and-set on the head of the table of
-batches, and the ledger is read after that head, so a commit never replaces a newer ledger by an older one.
+Each commit names the ledger that it shows, and is a compare-and-set on the head of the table of batches. The ledger is read after
+that head, so a commit never replaces a newer ledger by an older one.
 """
 
 import logging
@@ -122,7 +108,10 @@ class TrackingFile:
 
 
 def files_of(table: Table) -> list[TrackingFile]:
-    """The live data files of the loaded table. Reads manifests."""
+    """The live data files of the loaded table. Reads manifests.
+
+    Each file contains rows of one state, sorted by batch id, so that its bounds exclude other batches.
+    """
     head = table.current_snapshot()
     files: list[TrackingFile] = []
     for manifest in head.manifests(table.io) if head is not None else ():
@@ -235,6 +224,9 @@ def plan_change(
 ) -> BatchesTableChange:
     """Plan how to make the table show these rows.
 
+    It opens the files whose bounds allow one of the changed batches, and rewrites those that contain one; it merges small files.
+    Changes are copy-on-write, so any engine reads plain files without deletes.
+
     Args:
         before: The table's totals; None: replace all rows except those of waiting batches.
         rows: Of the batches that changed, or of all batches.
@@ -328,6 +320,8 @@ def expire_old(table: Table) -> int:
     """Expire the oldest snapshots, except those that tags and branches name.
 
     Returns their number. Never raises: the next update tries again.
+
+    PyIceberg expires snapshots without deleting their files, so this function deletes the files that only expired snapshots name.
     """
     try:
         return _expire(table)
@@ -486,6 +480,9 @@ def bring_up_to_date(
     """Update the table of batches to the current ledger of `namespace.table`. Safe to repeat, and to run concurrently.
 
     The ledger overrides `update.waiting`.
+
+    It compares the ledger that is shown with the newest one, and rewrites only the affected files; if the old ledger is gone, it
+    rewrites the whole table.
 
     Returns:
         None, if there is no table of batches and `update.create` is False.

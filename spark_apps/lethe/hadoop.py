@@ -1,18 +1,7 @@
-"""Reads the newest version of a table from its metadata folder, and commits the next version. I/O.
+"""Tables in folders: reads and commits versions of a table's metadata, and lists such tables as a catalog. I/O.
 
-A commit creates the file of the next version. Only one writer can create it. Invariants:
-
-- The listing decides which version is the newest. `version-hint.text` is written after a commit, for other engines; Lethe never
-  reads it.
-- An unreadable version is an error. Falling back to the previous version would hide a commit, or overwrite it.
-- A version is created atomically. A writer that crashes before that has changed nothing; after that it has committed.
-- Old versions are deleted oldest first. If so many commits were made meanwhile that the version number of this writer was used
-  and deleted again, then the version before it was deleted as well. So a commit checks afterwards that its base still exists.
-
-A read-only catalog for Hadoop tables: `<warehouse>/<namespace>/<table>/metadata/v<N>.metadata.json`. I/O.
-
-PyIceberg has no such catalog. Changes to tables are made with Iceberg's Java library, which uses `MetadataFolder` through
-`lethe_spark.sql.rest_servers`.
+A commit creates the file of the next version, and only one writer can create it. Changes to tables are made with Iceberg's Java
+library, which uses `MetadataFolder` through `lethe_spark.sql.rest_servers`.
 """
 
 import gzip
@@ -68,7 +57,18 @@ class MetadataVersion:
 
 
 class MetadataFolder:
-    """The folder `<table location>/metadata`."""
+    """The folder `<table location>/metadata`.
+
+    Invariants:
+
+    - The listing decides which version is the newest. `version-hint.text` is written after a commit, for other engines; Lethe
+      never reads it.
+    - An unreadable version is an error. Falling back to the previous version would hide a commit, or overwrite it.
+    - A version is created atomically. A writer that crashes before that has changed nothing; after that it has committed.
+    - Old versions are deleted oldest first. If so many commits were made meanwhile that the version number of this writer was
+      used and deleted again, then the version before it was deleted as well. So a commit checks afterwards that its base
+      still exists.
+    """
 
     def __init__(self, folder: FolderListing) -> None:
         self._folder = folder
@@ -227,6 +227,8 @@ class MetadataFolder:
 
 class FolderCatalog(NoopCatalog):
     """A folder as a catalog.
+
+    The file of a version is `<warehouse>/<namespace>/<table>/metadata/v<N>.metadata.json`. PyIceberg has no such catalog.
 
     Raises:
         InputError: UnsupportedCatalog, if the properties have no warehouse.

@@ -1,16 +1,7 @@
-"""Reads the files of one part of a ledger, only as far as a look-up needs.
+"""Reads, writes and compares the ledgers of a table, through PyIceberg's FileIO. I/O.
 
-I/O through PyIceberg's FileIO. Files are immutable, so their content is cached as long as the ledger is used.
-
-Reads and writes the ledgers of a table, through PyIceberg's FileIO. I/O.
-
-Files are immutable, in `<table location>/_tombstones/`. Each attempt writes files with new names, so a failed attempt never
-affects a ledger in use. A commit writes its changes, and sometimes merges chunks.
-
-Compares two ledgers of one table by the chunks that they do not share. I/O.
-
-Chunks are immutable, and a ledger keeps a prefix of the chunks of its predecessor. So a key that is only in shared chunks has the
-same entry in both ledgers, even if their histories diverged.
+Files are immutable, in `<table location>/_tombstones/`, and cached as long as the ledger is used. Each attempt writes files with
+new names, so a failed attempt never affects a ledger in use. A commit writes its changes, and sometimes merges chunks.
 """
 
 import uuid
@@ -256,7 +247,10 @@ class ChunkReader(Generic[K, T]):
 
 
 class ChunkedPart(Mapping[K, T]):
-    """A part in chunks. `len`, `in` and get read little; iterating reads everything."""
+    """A part in chunks. `len`, `in` and get read little; iterating reads everything.
+
+    It reads its files only as far as a look-up needs.
+    """
 
     def __init__(self, chunks: Sequence[ChunkReader[K, T]], count: int, name: str, remembers: bool = True) -> None:
         self.chunks = tuple(chunks)
@@ -699,6 +693,9 @@ class TooDifferent(Exception):
 
 def differing(before: Mapping[K, V], after: Mapping[K, V]) -> tuple[dict[K, V], dict[K, V]]:
     """The entries of all keys that may differ, in both versions of a part of a ledger. Most of them are equal after a merge.
+
+    Chunks are immutable, and a ledger keeps a prefix of the chunks of its predecessor. So a key that is only in shared chunks has
+    the same entry in both ledgers, even if their histories diverged.
 
     Raises:
         TooDifferent: Comparing costs more than reading the whole new ledger.

@@ -1,14 +1,7 @@
-"""Decides by footers whether files that follow each other are in the sort order of their table. Pure.
-
-Opens the data files of a bin one after the other, and fetches small ones ahead of their use. I/O.
-
-A new data file made of the rows of others. I/O.
-
-Merges the data files of one bin into one file. Runs in Spark's Python workers, without Spark. I/O.
+"""Merges the data files of one bin into one file. Runs in Spark's Python workers, without Spark. I/O.
 
 Only files of which the footer proves that Arrow writes the same are merged. For others `Unsuitable` says why, and Spark merges
-them.
-Files that are sorted and next to each other stay in their order. The rows of others are sorted in memory, if they fit.
+them. Files that are sorted and next to each other stay in their order. The rows of others are sorted in memory, if they fit.
 """
 
 import json

@@ -1,23 +1,9 @@
-"""Writes buffered batches as data files. Arrow reads the many small files in Spark's Python workers, and writes few large ones.
+"""Writes buffered batches as data files: Arrow reads many small files in Spark's Python workers, and writes few large ones. I/O.
 
-I/O through executors. First all files are read. Then the driver knows which batches cannot be used, and the rows of the others
-are written. Invariants: if any file of a batch cannot be used, the result contains no row of the batch and reports it; the other
-batches are written. A store failure raises TransientError and never refuses a batch. Counts, refusals and rows of a batch come
-from the same reading of its files: tasks send the outcome of each file to the driver in addition to the rows.
-
-Distributes buffered files to the tasks that read them. Pure and deterministic.
-
-Reads buffered files into blocks of rows, which Spark keeps on the executors' disks until they are written. I/O.
-
-Reads the footers of files to register: few of them here, many of them through executors. I/O.
-
-Writes blocks of rows as uncommitted data files: with Arrow in Spark's Python workers, or by Spark, if Arrow cannot. I/O.
-
-Writes batches into a table, and before that adds their new columns, if spec.schemaEvolution allows it. I/O.
-
-Invariant: the schema changes before the rows that need it are written. It changes in a separate commit, which only adds optional
-columns and widens types. After a crash, the next attempt finds the columns, still without values. If two runs do this at the same
-time, the second finds the columns of the first.
+First all files are read. Then the driver knows which batches cannot be used, and the rows of the others are written. Invariants:
+if any file of a batch cannot be used, the result contains no row of the batch and reports it; the other batches are written. A
+store failure raises TransientError and never refuses a batch. Counts, refusals and rows of a batch come from the same reading of
+its files.
 """
 
 import json
@@ -551,6 +537,10 @@ def write_into(
     """Write batches as data files of the table, and add columns to it if needed.
 
     If columns are added, all files are written again: files with the narrower types cannot be committed.
+
+    The schema changes before the rows that need it are written, in a separate commit, which only adds optional columns and widens
+    types. After a crash, the next attempt finds the columns, still without values. If two runs do this at the same time, the
+    second finds the columns of the first.
 
     Args:
         keyed: The batches that are change data, by id.

@@ -1,15 +1,7 @@
-"""The entries of the mailbox, and which one is next, when. Keeps state, no I/O; times are seconds of a monotonic clock.
+"""The mailbox of a process that carries out runs: its entries, how it is followed on the API server, and its metrics.
 
 Invariants: at most one run or upkeep of a Dataset is in progress. The runs of a Dataset go in the order of their entries. An
 entry is removed only after its result was delivered, so the entries of a process that dies remain for the next one.
-
-Follow the mailbox on the API server: list it once, then watch it. I/O, for the lifetime of the process.
-
-Invariant: states are delivered in their order. After a missed state the mailbox is listed again.
-
-Prometheus metrics of a process that serves a mailbox: the committer, and the warm driver. I/O: a port.
-
-They start again at zero with the process. Only these processes know them: the operator counts the same runs by Dataset.
 """
 
 import logging
@@ -88,7 +80,10 @@ class _DueUpkeep(Generic[U]):
 
 @dataclass
 class Mailbox(Generic[U]):
-    """What one process knows of its mailbox, and which Datasets are in progress. Threads must share a lock."""
+    """What one process knows of its mailbox, and which Datasets are in progress. Threads must share a lock.
+
+    It keeps state and has no I/O; times are seconds of a monotonic clock.
+    """
 
     _posts: dict[str, Post] = field(default_factory=dict)
     _settled: dict[str, tuple[str, float]] = field(default_factory=dict)
@@ -265,7 +260,11 @@ class _Outdated(Exception):
 
 @dataclass
 class Watching:
-    """Watches one ConfigMap."""
+    """Watches one ConfigMap.
+
+    It lists the mailbox once, then watches it. States are delivered in their order. After a missed state the mailbox is listed
+    again.
+    """
 
     api: PodApi
     name: str
@@ -353,7 +352,9 @@ def metrics_port(environ: Mapping[str, str]) -> int | None:
 
 
 class MailboxMetrics:
-    """One per process.
+    """The Prometheus metrics of a process: the committer, or the warm driver.
+
+    They start again at zero with the process. Only these processes know them: the operator counts the same runs by Dataset.
 
     Args:
         process: The prefix of all names, such as `lethe_committer`.

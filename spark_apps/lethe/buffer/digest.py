@@ -1,9 +1,7 @@
 """Summarizes a buffer: which batches wait, which a run would take, what retention may delete. Pure.
 
-A buffer may contain any number of batches and is listed piece by piece. Memory is bounded, except for a hash of eight bytes
-per batch, which detects folders or files of the same id.
-
-Adds folders that were read after the listing of a buffer to the digest of that listing. Pure.
+A buffer may contain any number of batches and is listed piece by piece. Memory is bounded, except for a hash of eight bytes per
+batch, which detects folders or files of the same id.
 """
 
 from array import array

@@ -1,7 +1,4 @@
-"""Groups the objects of a buffer into batches: each folder is a batch, or each file. Pure.
-
-The elements of a buffer listing: objects, and the batches that `lethe.buffer.layout` groups them into. Pure.
-"""
+"""Groups the objects of a buffer into batches: each folder is a batch, or each file. Pure."""
 
 import hashlib
 from collections.abc import Iterable, Iterator

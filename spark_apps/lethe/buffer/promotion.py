@@ -1,14 +1,7 @@
-"""Decides which batches of a run may be promoted on the current ledger. Pure.
+"""Decides which batches of a run are promoted, how refused ones leave the buffer, and which objects may be deleted. Pure.
 
-Plans how a refused batch is moved out of the buffer: which objects, where to, in which order. Pure.
-
-Invariant: only objects that were checked are moved. If a folder contains other data files, or if its `_SUCCESS` marker was
-written again, the producer is changing it and nothing in it is moved or deleted.
-
-Decides which objects of the buffer may be deleted: only those that were promoted and are unchanged since. Pure.
-
-How many files a registering run of the committer may have. The operator asks within these limits, and the committer checks
-them. Pure.
+Invariants: a batch is promoted once. Only objects that were checked are moved, and only objects that were promoted and are
+unchanged since are deleted.
 """
 
 import json
@@ -203,6 +196,9 @@ def plan_removal(
     buffer_uri: str, entry: BatchEntry, listed: Iterable[ListedObject], until: datetime | None = None
 ) -> Removal | None:
     """Plan how to move a refused batch out of the buffer.
+
+    If a folder contains other data files, or if its `_SUCCESS` marker was written again, the producer is changing it and nothing
+    in it is moved or deleted.
 
     Args:
         listed: The current objects of its folder; for a file, the file if it exists.

@@ -1,9 +1,7 @@
-"""Makes a log of the snapshots of a table, newest first. Pure.
+"""Makes the log of a table's snapshots, newest first, with the counts of each ledger. Pure.
 
-Counts the entries of many lists of chunks that share most of their chunks. Pure.
-
-The ledgers of two successive commits differ by one or two chunks. Merging every list from its start would read the whole
-ledger for each snapshot. Here, counting a list compares its chunks pairwise and keeps the comparisons; comparing two lists
+The ledgers of two successive commits differ by one or two chunks. Merging every list of chunks from its start would read the
+whole ledger for each snapshot. Here, counting a list compares its chunks pairwise and keeps the comparisons; comparing two lists
 reads the chunks that only one of them has.
 """
 

@@ -1,8 +1,7 @@
-"""`lethe ledger`: show, log and verify the ledgers of a table.
+"""`lethe ledger`: shows, logs and verifies the ledgers of a table. I/O.
 
-Reads the ledger root of every retained snapshot. I/O.
-
-Reads all entries of all ledgers of a table and compares them with the roots and the snapshot summaries. I/O.
+`show` and `log` read the ledger roots of retained snapshots; `verify` reads all entries of all ledgers, and compares them with
+the roots and the snapshot summaries.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,6 +1,6 @@
-"""Opens the table of a command. I/O.
+"""Opens the table that an argument of a command names: a table, or the name of a Dataset. I/O.
 
-The table that an argument names: itself, or the name of a Dataset. I/O: none; lethe_kubectl reads the Dataset.
+lethe_kubectl reads the Dataset.
 """
 
 from collections.abc import Callable, Mapping

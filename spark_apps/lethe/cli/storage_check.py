@@ -1,24 +1,7 @@
-"""Searches the storage for what an erasure removed: the files, rows of the batches, the values.
+"""Searches the storage for what an erasure removed: the files, rows of the batches, the values. I/O: writes and deletes nothing.
 
-I/O: lists every location of the table and reads its objects; writes and deletes nothing.
-
-The folders, the listing and the reading are independent of the code that erases: folders follow from all metadata files, objects
-are listed by two clients, and nothing is passed over because of its name.
-
-Takes the content of objects apart, to search all of it for values. Pure: bytes in.
-
-This is independent of the code that erases: it knows nothing of tables, and passes nothing over because of its name. What cannot
-be taken apart completely is reported, because it may hold a value.
-
-Encodes values as the bounds of columns in manifests have them. Pure.
-
-A manifest has the least and the greatest value of each column of a file, as bytes of a form that depends on the column's type. So
-a number or a date has no text there.
-
-Finds every folder that files of a table may be in, from its metadata files alone. Pure: the caller lists and reads.
-
-This is independent of the code that erases, which takes the folders from the current metadata log and from the ledger. Here, each
-metadata file counts that another one names in its log, or that lies in one of the folders, however old it is.
+This is independent of the code that erases. Folders follow from all metadata files, objects are listed by two clients, and
+nothing is passed over because of its name. What cannot be taken apart completely is reported, because it may hold a value.
 """
 
 import base64
@@ -103,6 +86,9 @@ _LIMITS: Final = Limits(memory_bytes=MEMORY_BYTES)
 def bound_values(texts: Iterable[str], schemas: Iterable[Schema]) -> dict[int, frozenset[bytes]]:
     """By field id, the values as bounds have them. Only of fields whose type has such values.
 
+    A manifest has the least and the greatest value of each column of a file, as bytes of a form that depends on the column's
+    type. So a number or a date has no text there.
+
     Args:
         texts: The values, as a person writes them.
         schemas: All schemas of the table.
@@ -147,7 +133,11 @@ def _value(text: str, kind: PrimitiveType) -> Any:
 
 @dataclass
 class TableFolders:
-    """The folders that are known until now."""
+    """The folders that are known until now.
+
+    Each metadata file counts that another one names in its log, or that lies in one of the folders, however old it is. The caller
+    lists and reads.
+    """
 
     uuid: str
     read: Callable[[str], bytes | None]

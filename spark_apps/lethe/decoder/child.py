@@ -3,10 +3,6 @@
 The server has one thread, imports modules once and never reads a byte from outside. For each request it forks a decoder, which
 limits itself, decodes what its parent sends, and ends when the parent closes the link. The server reports how each decoder ended,
 and ends with the last process that has its socket.
-
-Messages between a decoder and its parent, over a socket: a document of JSON, and bytes. I/O.
-
-What comes from the decoder is never unpickled: it has read bytes from outside.
 """
 
 import gc
@@ -62,7 +58,10 @@ class Closed(Exception):
 
 
 class Link:
-    """One end of the socket. One thread at a time may use it."""
+    """One end of the socket. One thread at a time may use it.
+
+    What comes from the decoder is never unpickled: it has read bytes from outside.
+    """
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected

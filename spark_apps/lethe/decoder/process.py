@@ -1,12 +1,7 @@
-"""Starts decoders and learns how they end. I/O.
+"""Lets decoders decode units, such as files, one after another, whatever becomes of the decoders. I/O: starts processes.
 
-A process has one server that forks its decoders (`child`). Processes that are forked share the server of their parent.
-
-Lets decoders decode units, such as files, one after another, whatever becomes of the decoders. I/O.
-
-Invariant: the result of each unit is used once. If a decoder ends, the units without a result go to the next decoder. The one
-that it was decoding is divided, or decoded once more, alone, or refused. If rows of several units were being converted together,
-these are decoded again, each alone.
+A process has one server that forks its decoders (`lethe.decoder.child`). Processes that are forked share the server of their
+parent. Invariant: the result of each unit is used once.
 """
 
 import logging
@@ -375,6 +370,9 @@ def supervise(
     on_wait: OnWait | None = None,
 ) -> Iterator[T]:
     """Decode all units in their order.
+
+    If a decoder ends, the units without a result go to the next decoder. The one that it was decoding is divided, or decoded once
+    more, alone, or refused. If rows of several units were being converted together, these are decoded again, each alone.
 
     Args:
         units: Are asked for when they are needed.

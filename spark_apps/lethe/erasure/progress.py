@@ -1,16 +1,8 @@
-"""Decides whether the rows of an erasure have left the head, and which files may hold them. Pure.
+"""Decides whether an erasure is done: its rows have left the head, which files may hold them, and no run may write more. Pure.
 
 These files follow from metadata: data files of retained snapshots that may hold a row and are not live at a head without such
 rows. For batches, the bounds decide. For records, Lethe does not keep the values, so every file older than the Erase counts. Too
 many files only mean that a snapshot expires earlier; no row is left behind.
-
-Decides which runs may still write rows of an erasure. Each attempt of a run writes a note before it reads the ledger. Pure.
-
-The note of an attempt says nothing about another attempt: on a node that is cut off, an attempt may still write when a later one
-has ended. So each attempt has a note of its own.
-
-A run whose note is newer than the purge reads a table without the rows; if it adds batches, the ledger says which of them were
-erased. So, if there is no note of an earlier run, no run will write such rows.
 """
 
 import json
@@ -446,6 +438,11 @@ def writer_blockers(
     """The runs that keep an erasure open.
 
     Each writer has the time of its note, by the storage's clock; after a day its run has ended.
+
+    Each attempt of a run writes a note before it reads the ledger. The note says nothing about another attempt: on a node that is
+    cut off, an attempt may still write when a later one has ended. A run whose note is newer than the purge reads a table without
+    the rows; if it adds batches, the ledger says which of them were erased. So, if there is no note of an earlier run, no run
+    will write such rows.
     """
     return [
         ErasureBlocker(

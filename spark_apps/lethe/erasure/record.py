@@ -1,13 +1,8 @@
-"""Makes the erasure record: what was erased, when, from which files, and how their absence was verified. Pure.
+"""Makes, signs and verifies erasure records, and decides what still blocks one. Pure.
 
-It contains no values of rows: only counts, digests and paths, without folder names that contain partition values.
-
-Signs and verifies erasure records: ed25519 over a short statement that names one record of one erasure of one table. Pure.
-
-The operator signs. Signing a statement again gives the same signature, so it can be repeated. Keys change, and a record is signed
-once: a signature names its key, and verifies as long as the public key is known.
-
-Decides which snapshots, tags and branches keep the files of erasures, and which snapshots to expire for them. Pure.
+A record says what was erased, when, from which files, and how their absence was verified. It contains no values of rows: only
+counts, digests and paths, without folder names that contain partition values. The operator signs: ed25519 over a short statement
+that names one record of one erasure of one table.
 """
 
 import base64
@@ -364,7 +359,11 @@ def _text(time: datetime | None) -> str | None:
 
 @dataclass(frozen=True)
 class Statement:
-    """What is signed."""
+    """What is signed.
+
+    Signing a statement again gives the same signature, so it can be repeated. Keys change, and a record is signed once: a
+    signature names its key, and verifies as long as the public key is known.
+    """
 
     table_uuid: str
     restatement: str

@@ -1,15 +1,8 @@
-"""Decides which objects that no snapshot names may hold rows of an erasure, and whether to remove them. Pure.
+"""Decides which objects and which metadata may hold rows of an erasure, and what to do with them. Pure.
 
 Under a location of the table, every object is read, removed, or named in the record as not covered. No name exempts an object:
-neither a leading dot or underscore, nor a folder or a marker beside it, nor an unusual extension.
-
-The caller must list the storage before it reads the table's metadata: then the metadata names files committed in between.
-
-Finds metadata of a table that may contain values of erased rows after the rows are purged. Pure.
-
-A manifest contains bounds of each column, the partition and the path of a file, also of removed files until the manifest is
-rewritten. A snapshot's summary may name partitions (`write.summary.partition-limit`). Lethe does not keep the erased values, so
-all metadata of a file that may have held one counts, whatever it contains.
+neither a leading dot or underscore, nor a folder or a marker beside it, nor an unusual extension. The caller must list the
+storage before it reads the table's metadata: then the metadata names files committed in between.
 """
 
 import re
@@ -48,7 +41,12 @@ _RUN: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def mentioned_in(open_erasures: Iterable[OpenErasure], history: History) -> dict[str, frozenset[str]]:
-    """By manifest, the keys of the erasures of which it lists a removed file. Only erasures whose rows have left the head."""
+    """By manifest, the keys of the erasures of which it lists a removed file. Only erasures whose rows have left the head.
+
+    A manifest contains bounds of each column, the partition and the path of a file, also of removed files until the manifest is
+    rewritten. Lethe does not keep the erased values, so all metadata of a file that may have held one counts, whatever it
+    contains.
+    """
     keys_by_path: dict[str, set[str]] = {}
     for open_erasure in open_erasures:
         for manifest, files in history.gone.items():
@@ -58,7 +56,10 @@ def mentioned_in(open_erasures: Iterable[OpenErasure], history: History) -> dict
 
 
 def named_in_summaries(open_erasures: Iterable[OpenErasure], history: History) -> dict[int, frozenset[str]]:
-    """By snapshot, the keys of the erasures whose rows may have been in a partition that the snapshot's summary names."""
+    """By snapshot, the keys of the erasures whose rows may have been in a partition that the snapshot's summary names.
+
+    A snapshot's summary may name partitions (`write.summary.partition-limit`).
+    """
     purged = [(c.key, at) for c in open_erasures if (at := c.erasure.purged_at) is not None]
     keys_by_snapshot: dict[int, frozenset[str]] = {}
     for i, snapshot in history.snapshots.items():

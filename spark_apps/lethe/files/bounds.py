@@ -1,16 +1,4 @@
-"""Decides from metadata whether a data file cannot hold tombstoned rows, might hold some, or holds only such rows. Pure.
-
-Finds the partitions that a batch may have rows in, as texts for the ledger. Pure.
-
-A text is `<spec id>/<JSON list of the partition tuple>`, with Iceberg's physical values: a day is the number of days since 1970.
-Texts are only compared. A partition without an exact text counts as any partition: a wrong text would show deleted rows, while a
-missing text only makes a reader filter a file needlessly.
-
-Finds which data files might hold rows of which tombstones, by bounds of the batch column and by partitions. Pure.
-
-A search takes O(log n) per file. A tombstone excludes a file by partition only if all its partitions are of the file's spec and
-none is the file's: rows written under another spec may have been rewritten into any partition of this spec.
-"""
+"""Decides from metadata which data files cannot, may, or must hold tombstoned rows: by bounds and by partitions. Pure."""
 
 import json
 from bisect import bisect_left, bisect_right
@@ -166,6 +154,10 @@ class Partitioned(Bounded, Protocol):
 def partition_text(spec_id: int, values: Iterable[object]) -> str | None:
     """The canonical text of a partition tuple.
 
+    A text is `<spec id>/<JSON list of the partition tuple>`, with Iceberg's physical values: a day is the number of days since
+    1970. Texts are only compared. A partition without an exact text counts as any partition: a wrong text would show deleted
+    rows, while a missing text only makes a reader filter a file needlessly.
+
     Args:
         values: Iceberg's physical values, in the order of the spec's fields.
 
@@ -284,7 +276,11 @@ class Layer:
 
 
 class Suspects:
-    """An index of tombstones of the batch column, to find the files that might hold their rows."""
+    """An index of tombstones of the batch column, to find the files that might hold their rows.
+
+    A search takes O(log n) per file. A tombstone excludes a file by partition only if all its partitions are of the file's spec
+    and none is the file's: rows written under another spec may have been rewritten into any partition of this spec.
+    """
 
     def __init__(self, tombstones: Iterable[Tombstone]) -> None:
         every = list(tombstones)

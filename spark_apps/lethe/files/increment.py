@@ -1,14 +1,7 @@
-"""Plans an increment: which files to read, and which of their rows, to get the rows appended or deleted between two snapshots.
+"""Plans a read, and an increment: which files to read, and which of their rows. Pure.
 
-Pure.
-
-Invariant: the rows at the later snapshot are those at the earlier one, plus the appended, minus the deleted, as multisets. A row
-that was added and deleted in between is in both or in neither. So is a row that was never visible.
-
-Plans a read: which data files to read unfiltered, which to filter, and which to skip. Pure.
-
-Invariant: a file is read unfiltered only if its metadata proves that it holds no tombstoned row, by the bounds of the batch
-column or by its partition.
+Invariants: a file is read unfiltered only if its metadata proves that it holds no tombstoned row. The rows at the later snapshot
+of an increment are those at the earlier one, plus the appended, minus the deleted, as multisets.
 """
 
 from bisect import bisect_right
@@ -185,6 +178,8 @@ class Tombstoned:
 
 def plan_range(snapshots: Mapping[int, Snapshot], since: int, until: int, table: str = "table") -> SnapshotRange:
     """Classify each snapshot from `until` back to `since`.
+
+    A row that was added and deleted in between is in both or in neither. So is a row that was never visible.
 
     Raises:
         InputError: NotAnAncestor; SnapshotNotFound, if a snapshot in between has expired; ForeignChange, if another writer

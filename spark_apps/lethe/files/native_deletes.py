@@ -1,20 +1,8 @@
-"""Plans Iceberg's native deletes for a change of the ledger: which batches they must hide, or show again. Pure.
+"""Plans Iceberg's native deletes for a change of the ledger: which batches and positions they must hide, or show again. Pure.
 
 The ledger stays the source of truth. A reverted batch is masked: native deletes hide its rows from readers without the ledger, in
 the same snapshot as its tombstone. A file without other rows is dropped. An Undo removes the mask, if that shows every row of the
 batch and no other row.
-
-Decides which positions of a data file Lethe's native deletes name after a change. Pure.
-
-A position is the number of a row in its file, from 0. Other writers may delete rows of the same file: their deletes stay, so an
-Undo shows no row that one of them deleted.
-
-Adapts a change of the ledger to files that commits without a ledger added: restores tombstones and adds partitions. Pure.
-
-A vacuum removes a tombstone when no row of it is left, but the batch stays `reverted`, `replaced` or `erased` in the ledger. If a
-bare snapshot then adds files that might hold the batch, the next commit of Lethe restores its tombstone. The ledger also lists
-the partitions that a batch or tombstone has rows in; files of another writer may add some. Each commit of Lethe does both for all
-bare snapshots before it, so later commits need not check these snapshots again.
 """
 
 from collections import Counter
@@ -265,6 +253,9 @@ def plan_positions(
 ) -> PositionsPlan:
     """Plan the native deletes by position for a change of the ledger.
 
+    A position is the number of a row in its file, from 0. Other writers may delete rows of the same file: their deletes stay, so
+    an Undo shows no row that one of them deleted.
+
     Args:
         before: By path: the data files that may change.
         found: By path, the rows of the batches.
@@ -309,6 +300,11 @@ def restore_tombstones(ledger: Ledger, delta: Delta, added: AddedFiles, now: dat
     """Return the change `delta`, planned on `ledger`, adapted to the added files.
 
     Without files it is unchanged. Otherwise, checks the batches and tombstones within the bounds of the files.
+
+    A vacuum removes a tombstone when no row of it is left, but the batch stays `reverted`, `replaced` or `erased` in the ledger.
+    If a commit without a ledger then adds files that might hold the batch, the next commit of Lethe restores its tombstone. Files
+    of another writer may also add partitions to those that the ledger lists. Each commit of Lethe does both for all such commits
+    before it, so later commits need not check them again.
     """
     bare_files, field_id, only_moved = added.files, added.field_id, added.only_moved
     if not bare_files:

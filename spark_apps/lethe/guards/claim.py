@@ -1,14 +1,7 @@
-"""The claim of a buffer: an object in it that names the only Dataset whose runs may move and delete objects there. Pure.
+"""Decides whether a buffer, a replacement or a list must not be used: it is local, part of a table, or claimed. Pure.
 
-A claim identifies the Dataset by its UID, which is unique across clusters. A Dataset that was deleted and created again, as
-GitOps tools do, has a new UID. It takes over its former claim if namespace, name, table and cluster are the same.
-
-Recognizes file names that only Iceberg writers use, so that a table's folder is detected without reading a file. Pure.
-
-Decides whether a buffer, a replacement or a list must not be used: it is local, part of a table, or claimed. Pure.
-
-The operator checks before it starts a run or deletes, and the run checks again. Messages contain URIs, declared names and
-names of files, but never the content of a file.
+The operator checks before it starts a run or deletes, and the run checks again. Messages contain URIs, declared names and names
+of files, but never the content of a file.
 """
 
 import json
@@ -45,7 +38,10 @@ BUFFER_REASONS: Final = frozenset({BUFFER_LOCAL, BUFFER_HOLDS_TABLE, BUFFER_HOLD
 
 
 def is_table_metadata(key: str) -> bool:
-    """Whether a key names a metadata file, a version hint, a manifest or a manifest list."""
+    """Whether a key names a metadata file, a version hint, a manifest or a manifest list.
+
+    Only Iceberg writers use such names, so a table's folder is detected without reading a file.
+    """
     if key.endswith(".parquet"):
         return False  # a shortcut: most files are Parquet
     name = key.rpartition("/")[2]
@@ -85,7 +81,11 @@ class Owner:
 
 @dataclass(frozen=True)
 class Claim:
-    """The content of the claim object."""
+    """The content of the claim object.
+
+    It identifies the Dataset by its UID, which is unique across clusters. A Dataset that was deleted and created again, as GitOps
+    tools do, has a new UID. It takes over its former claim if namespace, name, table and cluster are the same.
+    """
 
     owner: Owner | None
     """None: the content cannot be read, so the buffer belongs to an unknown owner."""

@@ -1,17 +1,7 @@
-"""Reads catalogs from PyIceberg's configuration file, opens them for PyIceberg, and translates them for Spark.
+"""Reads catalogs from PyIceberg's configuration file, opens them for PyIceberg, and translates them for Spark. I/O.
 
-I/O: reads `.pyiceberg.yaml` (in PYICEBERG_HOME, the home directory or the working directory, as PyIceberg does) and
-connects. A property `spark.X` is for Spark only, and overrides X there.
-
-PyIceberg's FileIO with clients that all tables of a catalog share. I/O: creates clients.
-
-PyIceberg makes a FileIO for each table that it loads, and a SQL catalog another one for the table's metadata, each with a client
-of its own. The constructor of Arrow's S3 client waits for all S3 requests of the process that are in flight, so that many tables
-would be loaded one after the other.
-
-Refuses views by name. I/O: asks the catalog, but only about a name without a table.
-
-A view has no rows of its own: it can neither be written nor have a ledger, and its SQL is another engine's.
+The file is `.pyiceberg.yaml` in PYICEBERG_HOME, the home directory or the working directory, as for PyIceberg. A property
+`spark.X` is for Spark only, and overrides X there.
 """
 
 import os
@@ -104,7 +94,10 @@ class TableIsView(InputError):
 
 
 def refuse_views(catalog: Catalog) -> Catalog:
-    """Let `load_table` of this catalog raise TableIsView for a view, and not that there is no such table."""
+    """Let `load_table` of this catalog raise TableIsView for a view, and not that there is no such table.
+
+    A view has no rows of its own: it can neither be written nor have a ledger, and its SQL is another engine's.
+    """
     load = catalog.load_table
 
     def load_table(identifier: Any) -> Table:
@@ -192,7 +185,12 @@ _clients: Final = _Clients()
 
 
 class SharedFileIO(PyArrowFileIO):
-    """Two FileIO with the same properties share their clients."""
+    """Two FileIO with the same properties share their clients.
+
+    PyIceberg makes a FileIO for each table that it loads, and a SQL catalog another one for the table's metadata, each with a
+    client of its own. The constructor of Arrow's S3 client waits for all S3 requests of the process that are in flight, so that
+    many tables would be loaded one after the other.
+    """
 
     def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
         key = (scheme, netloc, frozenset(self.properties.items()))

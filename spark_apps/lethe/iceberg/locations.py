@@ -1,9 +1,4 @@
-"""Finds all folders and all files of a table. I/O: reads metadata files and manifests.
-
-Folders: the current ones, those in earlier metadata files, and those in the ledger.
-
-Checks that no other table uses the folders of a table. I/O: reads metadata files and ledger roots that the table does not
-need.
+"""Finds all folders and files of a table, and checks that no other table uses its folders. I/O: reads.
 
 Two tables share a folder after DDL with a location, or if a table is renamed and its old name is used again. For each of them,
 the files of the other look like orphans.

@@ -1,17 +1,7 @@
-"""Reads a table's metadata file, and parses only the snapshots that an earlier version of the file did not have. I/O: reads.
+"""Reads a table's metadata files, and parses only the snapshots that an earlier version of the file did not have. I/O: reads.
 
 A metadata file repeats all snapshots of the table, and parsing a thousand of them takes longer than writing a ledger. Most
 commits copy the snapshots of the version before, byte for byte, and append one.
-
-Lets PyIceberg read the metadata of tables with columns of types that it does not know, and refuses by name what needs their
-values. Everything else of such a table goes on.
-
-`lethe.base.unknown_types` replaces the types. PyIceberg has no hook for this: `install` replaces the function with which all its
-catalogs but REST parse metadata files. For REST catalogs, `lethe.storage.vended` changes the answers of the server.
-
-Reads metadata files that lie beside a table, and earlier ones of the table. I/O.
-
-Anyone may have written them, so decoders read them (`lethe.decoder`).
 """
 
 import gzip
@@ -63,7 +53,12 @@ _LISTS: Final = {
 
 
 def install() -> None:
-    """Let PyIceberg parse metadata files so in this process. Safe to repeat."""
+    """Let PyIceberg in this process read tables with columns of types that it does not know. Safe to repeat.
+
+    `lethe.base.unknown_types` replaces the types. PyIceberg has no hook for this, so the function with which all its catalogs but
+    REST parse metadata files is replaced. For REST catalogs, `lethe.storage.vended` changes the answers of the server. What needs
+    the values of such a column is refused by name.
+    """
     TableMetadataUtil.parse_raw = staticmethod(parse)  # type: ignore[method-assign, assignment]
 
 
@@ -251,6 +246,8 @@ class MetadataWork(ObjectWork):
     """Reads metadata.json files: which table they are of, which folders and files they name, and which summaries name partitions.
 
     Roots of ledgers name their table in the same way.
+
+    Anyone may have written metadata files that lie beside a table, so a decoder reads them (`lethe.decoder`).
     """
 
     def read(self, stream: BinaryIO, path: str) -> Any:

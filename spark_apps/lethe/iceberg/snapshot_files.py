@@ -1,8 +1,4 @@
-"""Lists the data files of a snapshot for reads and vacuums. I/O: reads manifests, no data.
-
-Resolves the table, the snapshot and the schema of a read. I/O: loads tables by name.
-
-Lists the files of all retained snapshots, including branches, tags and staged snapshots. I/O: reads manifests.
+"""Opens a table at a snapshot, and lists its data files, or those of all retained snapshots. I/O: reads manifests, no data.
 
 Manifests are immutable, and snapshots share most of them: each is read once.
 """

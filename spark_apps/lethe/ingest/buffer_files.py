@@ -1,12 +1,8 @@
-"""Reads groups of buffered files as Arrow tables with the table's columns. Runs in Spark's Python workers, without Spark.
+"""Reads groups of buffered files as Arrow tables with the table's columns. Runs in Spark's Python workers, without Spark. I/O.
 
-It reports the outcome of each file separately. It also returns rows of a batch with an unusable file; the caller drops them.
-
-Checks what a file costs while it is decoded: rows, columns, expansion. Pure.
-
-It runs in a decoder, which also has limits of memory and time. These checks refuse a file earlier, and say why.
-
-What a run does about buffered files that could not be read: which errors it raises, and what it says. Pure.
+The outcome of each file is reported separately. Rows of a batch with an unusable file are returned, too; the caller drops them.
+The costs of a file are checked while it is decoded, in a decoder, which also has limits of memory and time: these checks refuse a
+file earlier, and say why.
 """
 
 import base64

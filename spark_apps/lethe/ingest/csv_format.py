@@ -1,10 +1,8 @@
-r"""Reads CSV as Arrow tables, each column with the type of the table's column.
+"""Reads CSV as Arrow tables, each column with the type of the table's column.
 
 The default is RFC 4180 with a header, in UTF-8; `CsvDialect` describes other dialects. Arrow parses blocks of whole records.
-Before that every quote is checked: Arrow would also accept text after a closing quote and a quote without end, and change
-the values around it.
-
-Invariant: errors name the row and the column, but never contain a value, or a name that only the file has.
+Before that every quote is checked: Arrow would also accept text after a closing quote and a quote without end, and change the
+values around it. Errors name the row and the column, but never contain a value, or a name that only the file has.
 """
 
 import csv

@@ -1,21 +1,7 @@
-"""Converts columns to the table's types and checks each value, also within structs, lists and maps. Pure: Arrow in, Arrow out.
+"""Decides which types of a file fit a table's, and converts columns without changing a value. Pure: Arrow in, Arrow out.
 
-Whole columns are converted and checked at once. Only if that fails, the first row with an unusable value is searched for,
-and in it the path of the value, such as `s.c`, `l.element.a` or `m.key`.
-
-Decides which column types of a buffered file fit a table's column type, and which type a new column gets. Pure.
-
-The types may differ in representation only: an allowed conversion keeps every value.
-
-Checks that dates and timestamps are in the years 1 to 9999, the range of SQL and Python. Pure.
-
-Iceberg can store other values, but readers then fail.
-
-Finds days of the hybrid calendar, in files whose metadata says that they may have some. Pure.
-
-Spark 2, Hive before version 4 and ORC's Java writer count days before 1582-10-15 in the Julian calendar. Iceberg counts all
-days in the Gregorian calendar. The same number is another day in each of them, and timestamps before 1900 may be some
-minutes off. Such values are refused: whether a reader converts them depends on the reader.
+The types may differ in representation only. Whole columns are converted and checked at once. Only if that fails, the first row
+with an unusable value is searched for, and in it the path of the value, such as `s.c`, `l.element.a` or `m.key`.
 """
 
 import re
@@ -499,7 +485,10 @@ def nested(array: pa.Array, t: pa.DataType) -> Iterator[tuple[str, pa.Field, pa.
 
 
 def is_within_calendar(values: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether all dates or timestamps are in the years 1 to 9999. Other types are always."""
+    """Whether all dates or timestamps are in the years 1 to 9999. Other types are always.
+
+    That is the range of SQL and Python. Iceberg can store other values, but readers then fail.
+    """
     if pa.types.is_timestamp(values.type):
         within, plain = allow_microseconds, pa.int64()
     elif pa.types.is_date32(values.type):
@@ -576,7 +565,12 @@ def _names(t: pa.DataType) -> list[str]:
 
 @dataclass(frozen=True)
 class HybridCalendar:
-    """What a file says of its calendar."""
+    """What a file says of its calendar.
+
+    Spark 2, Hive before version 4 and ORC's Java writer count days before 1582-10-15 in the Julian calendar. Iceberg counts all
+    days in the Gregorian calendar. The same number is another day in each of them, and timestamps before 1900 may be some minutes
+    off. Such values are refused: whether a reader converts them depends on the reader.
+    """
 
     writer: str
     """For messages."""

@@ -1,11 +1,7 @@
-"""Opens buffered files of the formats in `spec.buffer.format`, as a schema and rows in pieces.
+"""Opens buffered files of the formats in `spec.buffer.format`, as a schema and rows in pieces. I/O on an open file.
 
-Invariant: types of the table's columns are never inferred. Formats with declared types are read with these types; JSON and CSV
-are read with the types of the table. A damaged file raises BadFile, or an error of the decoder.
-
-Opens Parquet files as Arrow tables. I/O on an open file.
-
-Invariant: what Parquet knows and Arrow's types do not say is kept: an INT96 is an instant, and an ENUM is text.
+Types of the table's columns are never inferred. Formats with declared types are read with these types; JSON and CSV are read with
+the types of the table. A damaged file raises BadFile, or an error of the decoder.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,7 +57,10 @@ class _WholeParquetFile(pq.ParquetFile):
 
 
 def open_parquet(file: Any, table: pa.Schema) -> OpenedFile:
-    """Open a Parquet file. Checksums of pages are verified, if there are any."""
+    """Open a Parquet file. Checksums of pages are verified, if there are any.
+
+    What Parquet knows and Arrow's types do not say is kept: an INT96 is an instant, and an ENUM is text.
+    """
     # Bytes in memory need no reading ahead.
     ahead = not isinstance(file, pa.BufferReader)
     parquet = _WholeParquetFile(file, page_checksum_verification=True, pre_buffer=ahead)

@@ -1,11 +1,8 @@
 """Reads JSON, one object per line, as Arrow tables, each column with the type of the table's column.
 
-Arrow parses blocks of lines. What Arrow would accept and change is searched for in the block and in the result: lines that
-are not one object, and keys of structs that the table does not have. `Fitting.finite` finds numbers that overflow, NaN and
-Infinity. Only if something is wrong, Python parses the lines again, to find the row and the column.
-
-Invariants: a time without a zone offset is not read as an instant, and a time with one is not read as a local time. Errors
-name the row and the column, but never contain a value.
+Arrow parses blocks of lines. What Arrow would accept and change is searched for in the block and in the result. Only if something
+is wrong, Python parses the lines again, to find the row and the column. A time without a zone offset is not read as an instant,
+and a time with one is not read as a local time. Errors name the row and the column, but never contain a value.
 """
 
 import json

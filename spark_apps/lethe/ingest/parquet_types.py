@@ -1,10 +1,7 @@
-"""Checks that Iceberg readers can read the columns of a Parquet file as columns of a table. Pure: schemas in, a sentence out.
+"""Checks that Iceberg readers can read the columns of a Parquet file, and finds their statistics in its footer. Pure.
 
-These checks are stricter than those for files that are rewritten: a rewrite casts values, but a registered file is not changed.
-
-The columns of a table in Parquet footers: their statistics, sizes and bounds. Pure.
-
-Most files of a table have one and the same schema. What follows from it is found once, and used for all files with this schema.
+The checks are stricter than those for files that are rewritten: a rewrite casts values, but a registered file is not changed.
+Most files of a table have one and the same schema: what follows from it is found once, and used for all of them.
 """
 
 import json

@@ -1,11 +1,8 @@
-"""Decides whether a Parquet file can be registered as a data file, and creates its manifest entry. Pure: a footer in, JSON out.
+"""Reads the footers of Parquet files, decides whether each can be registered as a data file, and creates its manifest entry. I/O.
 
-Invariant: the footer proves every statement of the entry. If it does not prove a required statement, the file is refused.
+Only the last bytes of a file are read, of remote files many in parallel, in Spark's Python workers or in the driver, without
+Spark. Invariant: the footer proves every statement of the entry. If it does not prove a required statement, the file is refused.
 Optional statements are left out.
-
-Reads the footers of Parquet files to register, in Spark's Python workers or in the driver, without Spark. I/O.
-
-Only the last bytes of a file are read, of remote files many in parallel. Raises BufferAway if the store fails.
 """
 
 import json

@@ -1,25 +1,7 @@
-"""Decides whether the columns of a file fit a table, and which columns the table would need.
+"""Decides whether the columns of a file fit a table, and converts its rows to rows of the table. Pure: Arrow in, Arrow out.
 
-Pure: Arrow schemas in, a sentence or the needed columns out.
-
-Sentences do not contain names of columns that only the file has: these may be confidential, like its values. Of nested
-fields that only the file has, `lethe.ingest.exact_values.shown` says which names are shown.
-
-Reads and creates the name mapping of a table, which assigns field ids to columns of files without field ids. Pure.
-
-Checks that values which become names of folders are not too long for a file store. Pure.
-
-A partition by a column itself gets a folder `column=value`, the value percent-encoded. File systems accept at most 255 bytes
-in a name.
-
-Reads the values of columns in the names of a batch's folders, such as `dt=2024-02-03/`, which producers that partition by a
-column leave out of the files. Pure.
-
-Invariant: such a value is never dropped. It fills the column; if the file has the column, all its rows must agree.
-
-Converts the rows of files to rows of the table: its columns, their types, the batch id. Pure: Arrow in, Arrow out.
-
-Invariant: a value is never changed. If a value cannot be converted exactly, the file is not used.
+Invariant: a value is never changed or dropped. If a value cannot be converted exactly, the file is not used. Messages do not
+contain names of columns that only the file has: these may be confidential, like its values.
 """
 
 import base64
@@ -130,6 +112,9 @@ def problem(value: str | bytes) -> str:
 def too_long(rows: pa.Table, column: str, limit: int) -> Flaw | None:
     """The first value of a column that is too long for the name of a folder; None: there is none.
 
+    A partition by a column itself gets a folder `column=value`, the value percent-encoded. File systems accept at most 255 bytes
+    in a name.
+
     Args:
         column: Its name; of a nested field, its path.
         limit: In bytes.
@@ -214,6 +199,9 @@ def with_values(
     file: OpenedFile, values: Mapping[str, pa.Scalar], table: pa.Schema, null_is_absent: bool
 ) -> OpenedFile:
     """The file with the values of its folders.
+
+    Producers that partition by a column leave it out of the files and name it in the folder, such as `dt=2024-02-03/`. If the
+    file has the column, too, all its rows must agree.
 
     Args:
         null_is_absent: A null in the file is accepted, as if the column were missing.

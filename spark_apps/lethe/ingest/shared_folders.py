@@ -2,8 +2,6 @@
 
 The search is bounded: it lists a few pages of names of each folder above. It skips folders that the credentials may not list and
 raises other errors of the store.
-
-Lists the batches in a buffer and deletes their objects. I/O.
 """
 
 import os

@@ -1,8 +1,6 @@
 """Reads JSON and CSV files in blocks, decompressed. I/O on an open file.
 
 Invariant: no byte is lost. A compressed file that ends early, or is damaged, raises Damaged.
-
-An open buffered file of any format. Pure values.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,8 +1,6 @@
-"""Download the listed jars into a folder, each checked against its SHA-256. I/O: the network.
+"""The list of the jars that PySpark does not contain, and their download, each checked against its SHA-256. I/O: the network.
 
 Only the standard library, because it also runs during the build of the image.
-
-The list of jars that PySpark does not contain. Only the standard library: it also runs in the build of the image.
 """
 
 import hashlib

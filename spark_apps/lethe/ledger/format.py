@@ -1,11 +1,4 @@
-"""The bytes of a chunk: an Avro file, sorted by key, with an index in its header. Pure: bytes in, bytes out.
-
-Any Avro reader can read the file. A large file has blocks of a few entries, and an index in the metadata of its header, so that
-looking up a key decodes at most one block, and mostly none. The index has two entries: `lethe.blocks`, the first key and the
-offset (from the end of the header) of each block, as JSON, deflated (zlib) and in base64; and `lethe.crc32`, the sorted CRC-32 of
-all keys (big-endian), in base64, which excludes most missing keys without decoding anything else.
-
-The entries of a ledger's parts as Avro records, whose fields have Iceberg field ids. Pure: values in, bytes out.
+"""The entries of a ledger's parts as Avro files, sorted by key, with an index in the header. Pure.
 
 Any Avro reader can read these files. The schema of tombstones is that of the Tombstone Extension.
 """
@@ -53,6 +46,11 @@ class Encoded:
 
 def encode(schema: Any, records: Sequence[Any], keys: Sequence[str]) -> Encoded:
     """Encode records that are sorted by key.
+
+    A large file has blocks of a few entries, and an index in the metadata of its header, so that looking up a key decodes at most
+    one block, and mostly none. The index has two entries: `lethe.blocks`, the first key and the offset (from the end of the
+    header) of each block, as JSON, deflated (zlib) and in base64; and `lethe.crc32`, the sorted CRC-32 of all keys (big-endian),
+    in base64, which excludes most missing keys without decoding anything else.
 
     Args:
         records: In the form that fastavro needs.

@@ -1,11 +1,8 @@
 """The ledger of a table at a snapshot, and a change to it. Pure: nothing is mutated.
 
 Each snapshot that Lethe commits points to a ledger: the active tombstones, all batches that were ever promoted, reverted or
-refused, the restatements, the open erasures, and the carriers of retained bare snapshots.
-
-The large parts of a ledger as mappings, which may be read piece by piece. Pure: `lethe.ledger_store` reads them.
-
-A part is any Mapping. One that can look up many keys, or a range of keys, with less reading has the methods of `LedgerPart`.
+refused, the restatements, the open erasures, and the carriers of retained bare snapshots. Its large parts are mappings, which
+`lethe.ledger_store` reads piece by piece.
 """
 
 from bisect import bisect_right
@@ -33,7 +30,10 @@ _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 @runtime_checkable
 class LedgerPart(Protocol):
-    """A mapping in files: `len`, `in` and get are cheap; iterating reads everything."""
+    """A mapping in files: `len`, `in` and get are cheap; iterating reads everything.
+
+    Any Mapping is a part. One that can look up many keys, or a range of keys, with less reading has these methods.
+    """
 
     def get_many(self, keys: Iterable) -> dict:
         """Look up many keys with fewer reads than one by one; keys that the part does not have are left out."""

@@ -1,8 +1,7 @@
 """Finds the ledger of a snapshot: that of its nearest ancestor that carries one. Pure.
 
-Other writers do not copy our summary keys: their commits make *bare* snapshots, whose ledger is found by walking to ancestors.
-
-The summary keys of Lethe's snapshots. Pure.
+Other writers do not copy Lethe's summary keys: their commits make *bare* snapshots, whose ledger is found by walking to
+ancestors.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,12 +1,6 @@
-"""Plans several changes of a ledger one on the other, before any is committed.
+"""Plans several changes of a ledger one on the other before any is committed, and which chunks of a part to merge. Pure.
 
-Pure. Reads only the entries that are asked for, so the cost is that of the changes.
-
-Decides which chunks of a part to merge, so that adding k entries to n costs O(k), amortised, and a part has few files. Pure.
-
-A log-structured merge: each commit adds a chunk of its changes. A new chunk is merged with the chunks before it while these are
-small or not larger, so sizes grow geometrically and each entry is rewritten O(log n) times. Chunks at the cap are not merged
-until removed entries are as many as live ones.
+Only the entries that are asked for are read, so the cost is that of the changes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -62,7 +56,12 @@ def kept(chunks: Sequence[Chunk], new: int, live: int, thresholds: Thresholds) -
 
 
 def fold(layers: Iterable[tuple[bool, Mapping[K, V]]]) -> tuple[dict[K, V], dict[K, V]]:
-    """Combine layers of (removes, entries), oldest first. Returns the entries that are set, and those that are removed."""
+    """Combine layers of (removes, entries), oldest first. Returns the entries that are set, and those that are removed.
+
+    A log-structured merge: each commit adds a chunk of its changes. A new chunk is merged with the chunks before it while these
+    are small or not larger, so sizes grow geometrically and each entry is rewritten O(log n) times. Chunks at the cap are not
+    merged until removed entries are as many as live ones.
+    """
     entries: dict[K, V] = {}
     removed: dict[K, V] = {}
     for removes, layer in layers:

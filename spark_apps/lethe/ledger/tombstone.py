@@ -1,8 +1,7 @@
-"""A tombstone: "the rows whose field `namespace` has the value `id` are deleted". Pure.
+"""Tombstones, which delete rows of a batch from readers, and erasures, which also delete their bytes. Pure.
 
-Erasures in the ledger: rows whose bytes must be deleted, what blocks that, and the files with such rows. Pure.
-
-Contains no values of rows.
+A tombstone says: "the rows whose field `namespace` has the value `id` are deleted". An erasure in the ledger says which rows must
+be gone, what blocks that, and which files may hold them; it contains no values of rows.
 """
 
 from collections.abc import Iterable, Mapping

@@ -3,10 +3,6 @@
 A purge only filters: the order, the partition and the columns of a file stay. So a file needs no sort and no shuffle, and its
 rows need not become objects. Row groups without such rows are copied as bytes (`lethe.purge.footer`), and Arrow encodes the
 others again. Only files for which that is certain are written. For others `Unsuitable` says why, and Spark rewrites them.
-
-Writes the row groups of a new file: copies of those of other files, and rows that are encoded. I/O.
-
-Writes the rows of a data file that stay: copies row groups, or encodes them again. I/O.
 """
 
 import json

@@ -1,13 +1,8 @@
-"""The footer of a Parquet file as values that can be changed and written again. Pure.
+"""Makes a Parquet file of row groups of other files: copies their bytes, and writes a new footer. I/O.
 
-Apache Thrift's compact protocol is read generically, by field numbers of parquet.thrift
-(https://github.com/apache/parquet-format), so that fields which this code does not know stay.
-
-Where a file without the deleted rows is written: by this process, or with the help of a store that copies ranges. I/O.
-
-Makes a Parquet file of row groups of other files, by copying their bytes. I/O.
-
-The format allows it: a row group is a range of bytes, and only the footer and the page indexes say where it is.
+The format allows it: a row group is a range of bytes, and only the footer and the page indexes say where it is. Apache Thrift's
+compact protocol is read generically, by field numbers of parquet.thrift (https://github.com/apache/parquet-format), so that
+fields which this code does not know stay.
 """
 
 import re

@@ -1,16 +1,4 @@
-"""Decides whether a data file may be filtered, by its footer, and knows how its rows are to be encoded. I/O.
-
-The ids of rows in tables of format version 3. Pure.
-
-A row keeps its id, and the sequence number of its last update, when it moves to another file. Files store both in two reserved
-columns, which may be missing, or null. Then a row inherits them from the file's entry: the id of the first row plus the row's
-position, and the data sequence number (https://iceberg.apache.org/spec/#row-lineage). So a file that loses rows must store both
-for the others.
-
-Which columns of a file have dictionaries. Pure.
-
-Texts that a file has in a dictionary are read as numbers into it: filtering them and writing them again needs no text of a row.
-"""
+"""Decides by its footer whether a data file may be filtered, and how its rows are encoded again. I/O: reads footers."""
 
 import json
 import re
@@ -54,7 +42,13 @@ _WHOLE_INTEGER: Final = re.compile(r"(?<=\S) \(Int\(bitWidth=(?:32|64), isSigned
 
 @dataclass(frozen=True)
 class RowIds:
-    """What the rows of a file inherit from its entry."""
+    """What the rows of a file inherit from its entry.
+
+    A row keeps its id, and the sequence number of its last update, when it moves to another file. Files store both in two
+    reserved columns, which may be missing, or null. Then a row inherits them from the file's entry: the id of the first row plus
+    the row's position, and the data sequence number (https://iceberg.apache.org/spec/#row-lineage). So a file that loses rows
+    must store both for the others.
+    """
 
     first: int
     """The id of the first row. The row at position n has the id `first` + n."""
@@ -158,7 +152,11 @@ class DictionaryColumns:
 
 
 def dictionary_columns(found: Struct) -> DictionaryColumns:
-    """The columns of a footer that have dictionaries. Unless it counts the pages by encoding, they are unknown."""
+    """The columns of a footer that have dictionaries. Unless it counts the pages by encoding, they are unknown.
+
+    Texts that a file has in a dictionary are read as numbers into it: filtering them and writing them again needs no text of a
+    row.
+    """
     whole: dict[str, bool] = {}
     some: dict[str, bool] = {}
     for group in groups_of(found):

@@ -1,17 +1,6 @@
-"""Reads one data file as rows of the table's schema. I/O: reads data.
+"""Reads the rows of data files as Arrow record batches of the table's schema, without those that are deleted. I/O: reads data.
 
-Reads which rows of data files are deleted by position, in delete files and deletion vectors. I/O.
-
-Reads rows of planned data files as Arrow record batches. I/O: reads data.
-
-Turns the columns of a data file into those of a table, by field ids. Pure: Arrow in, Arrow out.
-
-A file keeps the names, the types and the fields that the table had when it was written. For the table's schema of a read
-
-- columns and the fields of structs, also in lists and maps, are found by their ids, in any order and under any name;
-- a field that the file lacks has its `initial-default`, else it is null;
-- a type that was widened later is cast;
-- a null stays a null: that of a struct, a list or a map is none with null or no parts.
+Rows may be deleted by position, in delete files and deletion vectors, or by tombstones of their batches.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -151,7 +140,15 @@ def _parts(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
 
 @dataclass(frozen=True)
 class Projection:
-    """How rows of a file become rows of a read."""
+    """How rows of a file become rows of a read.
+
+    A file keeps the names, the types and the fields that the table had when it was written. For the table's schema of a read
+
+    - columns and the fields of structs, also in lists and maps, are found by their ids, in any order and under any name;
+    - a field that the file lacks has its `initial-default`, else it is null;
+    - a type that was widened later is cast;
+    - a null stays a null: a null struct, list or map does not become one with null parts, or without parts.
+    """
 
     # For each column of the read: its place among the columns of the file that are read, and the step; or a value for all rows.
     _columns: tuple[tuple[int | None, Step | pa.Scalar], ...]

@@ -2,9 +2,6 @@
 
 `scan` plans the files first, then loads only the tombstones within the bounds of these files. It filters only files that might
 hold tombstoned rows, and does not open files in which all rows are tombstoned.
-
-Finds the rows that were appended or deleted between two snapshots. I/O: reads manifests and ledgers;
-`lethe.files.increment` decides.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

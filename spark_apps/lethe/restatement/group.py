@@ -1,16 +1,7 @@
-"""Plans many requests as one commit. Each is planned on the ledger that the requests before it make. Pure.
+"""Sorts the requests for one table, and plans many of them as one commit, or one as a dry run. Pure.
 
-Invariant: the result is the same as if the requests were committed one after another, in the order of `lethe.restatement.group`.
-A refused or postponed request changes nothing, and does not affect others, except those that depend on it.
-
-Sorts the requests for one table. Pure. The operator and the runs use the same order.
-
-A request comes after those that it depends on: a replacement before the request that restates it, a restatement before its Undo.
-Otherwise the oldest request comes first.
-
-Parses a list of batch ids by reference, with one id per line. Pure. The operator and the runs both use it.
-
-Plans a dry run: what a request would change if a run carried it out now, by itself. Pure.
+Invariant: the result is the same as if the requests were committed one after another, in this order. A refused or postponed
+request changes nothing, and does not affect others, except those that depend on it. The operator and the runs use the same order.
 """
 
 import hashlib
@@ -83,6 +74,9 @@ def in_order(requests: Iterable[T], place: Callable[[T], Dependencies]) -> tuple
     """Sort by dependency, then by creation time, then by name. O(n log n).
 
     If several requests bring the same thing, such as two replacements with one id, all of them come before those that need it.
+
+    A request comes after those that it depends on: a replacement before the request that restates it, a restatement before its
+    Undo. Otherwise the oldest request comes first.
     """
     placed = sorted(((r, place(r)) for r in requests), key=lambda pair: (pair[1].created, pair[1].name))
     to_come = Counter(thing for _, p in placed for thing in p.creates)

@@ -1,17 +1,4 @@
-"""Plans one request on a ledger: its tombstones, batch states and result, or the reason why it is refused. Pure.
-
-Plans an Undo, which makes the rows of a Revert visible again if the table still contains all of them. Pure.
-
-The result of a request as the ledger stores it, and as a run reports it. Pure.
-
-The ledger stores all batch ids of a request. An Undo names only the request, and so finds the ids without reading all batches of
-the table. A reported result does not contain them.
-
-A keyed digest of the values of an Erase by records, to compare the values of a repeated request. Pure.
-
-The ledger stores the digest and never the values. The key is in a Secret of the cluster and not beside the table. Without the
-key, it is impossible to test guessed values against the digest, even if there are few possible values.
-"""
+"""Plans one request on a ledger: its tombstones, batch states and result, or the reason why it is refused. Pure."""
 
 import hashlib
 import hmac
@@ -44,7 +31,11 @@ KEY_BYTES_AT_LEAST: Final = 16
 def remembered(
     ledger: Ledger, request: RestatementRequest, result: RequestResult, run: str, now: datetime
 ) -> RequestEntry:
-    """The entry of a request in the next version of this ledger."""
+    """The entry of a request in the next version of this ledger.
+
+    The ledger stores all batch ids of a request. An Undo names only the request, and so finds the ids without reading all batches
+    of the table. A reported result does not contain them.
+    """
     replacement = None if result.replacement_withheld else request.replacement
     kept = result.model_copy(
         update={
@@ -89,6 +80,9 @@ def name_of(key: str) -> str:
 
 def values_digest(content: bytes, key: bytes) -> str:
     """`<id of the key>:<HMAC-SHA256 of the distinct lines>`; "" if there is no key, or one of fewer than 16 bytes.
+
+    The ledger stores the digest and never the values. The key is in a Secret of the cluster and not beside the table. Without the
+    key, it is impossible to test guessed values against the digest, even if there are few possible values.
 
     Args:
         content: As for `lethe.files.values.parse_values`. The order of lines and blank lines do not matter.

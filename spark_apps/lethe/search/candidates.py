@@ -1,18 +1,7 @@
-"""Finds the data files of a snapshot that might hold rows with given values. I/O: reads manifests, no data.
-
-Finds the data files of a table's head that might hold tombstoned rows, and keeps the answer current as the head moves. I/O:
-reads manifests, no data.
+"""Finds the data files that might hold given values or tombstoned rows, and plans the SCAN of a vacuum. I/O: reads manifests.
 
 Manifests are immutable, and each is read once: observing a new head reads only new manifests. For a file that cannot hold
 tombstoned rows, only the bounds are kept, and only during the call.
-
-Finds which batches have rows in a snapshot, without Spark. I/O: reads manifests, and the batch column up to a limit.
-
-Reads the batch column of the files whose bounds allow one of the ids. Above the limit, the bounds alone decide: then every id
-between the bounds of a file counts as present.
-
-SCAN: finds the tombstones of a vacuum and the files that might hold their rows, and plans the run. I/O: reads the ledger and
-manifests, no data.
 """
 
 import logging
@@ -341,6 +330,9 @@ def held_ids(
     paths: Collection[str] | None = None,
 ) -> frozenset[str]:
     """The ids of which the snapshot's data files hold rows, tombstoned or not.
+
+    It reads the batch column of the files whose bounds allow one of the ids. Above a limit, the bounds alone decide: then every
+    id between the bounds of a file counts as present.
 
     Args:
         field_id: Of the batch column.

@@ -1,21 +1,8 @@
-"""Finds the positions of rows with given values in a data file. I/O: reads one column at a time, with Arrow, without Spark.
+"""Finds the positions of rows with given values, keys or batches in a data file. I/O: reads one column at a time, with Arrow.
 
 A position is that of Iceberg's position deletes: the number of the row in the file, from 0, whether the row is deleted or not. If
-the answer is not certain, `Unsure` is raised. Errors contain no values.
-
-Reads single columns of a data file, in row order, by Iceberg field ids. I/O: reads one data file.
-
-Reads Parquet, ORC and Avro, which are all formats of Iceberg data files. Only top-level columns.
-
-Finds the positions of rows with given keys in a data file. A key is the values of several columns together. I/O: reads one
-column at a time, with Arrow, without Spark.
-
-As in `lethe.search.positions`, `Unsure` is raised if the answer is not certain, and errors contain no values.
-
-Finds the positions of the rows of batches in a data file. I/O: reads the batch column, with Arrow, without Spark.
-
-Positions are as in `lethe.search.positions`. The search works for any order of rows. It is fastest for sorted files, which
-have one run of rows for each batch.
+the answer is not certain, `Unsure` is raised. Errors contain no values. Columns are found by Iceberg field ids, in Parquet, ORC
+and Avro.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -514,6 +501,8 @@ def find_batches(
     must_have: bool = False,
 ) -> dict[str, FrozenBitMap64]:
     """Find the positions of the rows of these batches.
+
+    It works for any order of rows. It is fastest for sorted files, which have one run of rows for each batch.
 
     Args:
         field_id: Of the batch column.

@@ -1,15 +1,4 @@
-"""Recognizes the files that Lethe itself writes beside a table, by their content. Pure: bytes in.
-
-Their names do not count: any file may have such a name. These files contain no rows: ids of batches, paths, counts and digests.
-
-Finds the batches in files of Lethe that another tool made part of the table without a ledger.
-
-I/O: reads ledgers, lists of staged batches and, if the snapshots that name them have expired, the batch column of the files.
-
-Example: after a rollback, `cherrypick_snapshot` copies an append of Lethe. Its files are live, but their batches are not in the
-ledger, so a consolidation would load them a second time.
-
-Reads from an object which rows of a table it holds, without the table's metadata. I/O: reads a footer, or a small file.
+"""Finds out which rows of a table an object holds that the ledger does not know. I/O: reads a footer, or a small file.
 
 The first and the last bytes say what an object is, not its name. Only a few formats are read; all others are unknown. Anyone may
 have written an object, so a decoder reads it (`lethe.decoder`).
@@ -88,7 +77,10 @@ _VECTOR_OF: Final = "referenced-data-file"
 
 
 def is_own(path: str, content: bytes) -> bool:
-    """Whether a file in one of Lethe's folders beside a table has the form of what Lethe writes there."""
+    """Whether a file in one of Lethe's folders beside a table has the form of what Lethe writes there.
+
+    Names do not count: any file may have such a name. These files contain no rows: ids of batches, paths, counts and digests.
+    """
     folders, _, name = path.rpartition("/")
     parts = folders.split("/")
     if names.LEDGER_FOLDER in parts[-1:] and content.startswith(_AVRO):
@@ -141,6 +133,10 @@ def _json(content: bytes) -> Mapping[str, Any] | None:
 
 def picked_batches(table: Table, facts: TableFacts, loaded: Loaded, field_id: int) -> dict[str, BatchEntry]:
     """The batches that these commits brought in, by id, with the entries that a commit of Lethe would have written.
+
+    Example: after a rollback, `cherrypick_snapshot` copies an append of Lethe. Its files are live, but their batches are not in
+    the ledger, so a consolidation would load them a second time. It reads ledgers, lists of staged batches and, if the snapshots
+    that name them have expired, the batch column of the files.
 
     Args:
         table: The table of `facts`, in the same state.

@@ -1,16 +1,4 @@
-"""One interface for S3, Google Cloud Storage, Azure and local folders. I/O.
-
-Keys are full URIs. What is atomic depends on the backend:
-
-| operation           | S3                        | GCS, Azure                | local folders                |
-|---------------------|---------------------------|---------------------------|------------------------------|
-| `put_if_absent`     | atomic (If-None-Match)    | atomic                    | atomic (link)                |
-| `copy`              | atomic (CopySourceIfMatch)| checked before and after  | checked before the last step |
-| `delete_unchanged`  | atomic (If-Match), where the server knows it | check, then delete | check, then delete |
-| `delete`            | check, then delete        | check, then delete        | check, then delete           |
-
-Writes and reads files that are written once and never changed. I/O.
-"""
+"""One interface for S3, Google Cloud Storage, Azure and local folders. I/O. Keys are full URIs."""
 
 import io
 import os
@@ -93,7 +81,17 @@ class ObjectReader(io.RawIOBase):
 
 
 class ObjectStore(Protocol):
-    """A store with objects. Methods raise StoreError, unless their docstring says otherwise."""
+    """A store with objects. Methods raise StoreError, unless their docstring says otherwise.
+
+    What is atomic depends on the backend:
+
+    | operation           | S3                        | GCS, Azure                | local folders                |
+    |---------------------|---------------------------|---------------------------|------------------------------|
+    | `put_if_absent`     | atomic (If-None-Match)    | atomic                    | atomic (link)                |
+    | `copy`              | atomic (CopySourceIfMatch)| checked before and after  | checked before the last step |
+    | `delete_unchanged`  | atomic (If-Match), where the server knows it | check, then delete | check, then delete |
+    | `delete`            | check, then delete        | check, then delete        | check, then delete           |
+    """
 
     def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
         """List the objects below a URI, page by page, those of a folder one after the other.

@@ -1,10 +1,6 @@
-"""S3, Google Cloud Storage and Azure as an object store, through obstore. I/O.
-
-What obstore and its credential providers raise, as errors of Lethe. Pure.
+"""S3, Google Cloud Storage and Azure as object stores, through obstore, and boto3 for what obstore cannot do. I/O.
 
 obstore's errors may contain signed URLs and answers of servers, so their text never leaves this module.
-
-Buckets of an S3 server as an object store: obstore, and boto3 for the requests that obstore cannot make. I/O.
 """
 
 import logging

@@ -1,20 +1,4 @@
-"""The boto3 client of S3, and the requests that obstore cannot make. I/O.
-
-Creates boto3 clients of S3 and SQS, configured by the properties of a catalog. I/O.
-
-A property of the service (`sqs.region`) takes precedence over the one of S3 (`s3.region`). All access key properties are taken
-from the same service. Each service has its own endpoint property; without it, boto3's default applies.
-
-Presigned URLs and multipart uploads of S3. I/O: boto3. Presigning itself sends no request.
-
-A URL is valid for one object, one size and, if given, one checksum: the store rejects other content. It creates the object and
-never overwrites one (`If-None-Match: *`).
-
-Creates an object of S3 from bytes that are sent and from ranges of another object that the server copies. I/O: boto3.
-
-The object is made of the parts of a multipart upload. A part is sent or copied, and each but the last has at least 5 MiB. So a
-range that is too short is read and sent, and so is the beginning of a range that comes after too few bytes.
-"""
+"""The boto3 clients of S3 and SQS, and the requests of S3 that obstore cannot make. I/O."""
 
 import base64
 import hashlib
@@ -59,6 +43,9 @@ BYTES_AT_MOST: Final = PARTS_AT_MOST * PART_BYTES_AT_LEAST // 2
 
 def client(service: str, properties: Mapping[str, str], attempts: int, read_timeout_seconds: int, **config: Any) -> Any:
     """A boto3 client. The connection timeout is 5 seconds.
+
+    A property of the service (`sqs.region`) takes precedence over the one of S3 (`s3.region`). All access key properties are
+    taken from the same service. Each service has its own endpoint property; without it, boto3's default applies.
 
     Args:
         service: "s3" or "sqs".
@@ -290,7 +277,11 @@ class UploadedPart:
 
 
 class S3Uploads:
-    """Uploads to the buckets of one server. Methods raise StoreError."""
+    """Uploads to the buckets of one server. Methods raise StoreError.
+
+    Presigning itself sends no request. A URL is valid for one object, one size and, if given, one checksum: the store rejects
+    other content. It creates the object and never overwrites one (`If-None-Match: *`).
+    """
 
     def __init__(self, properties: Mapping[str, str], public_endpoint: str = "") -> None:
         """Create `S3Uploads`.
@@ -609,6 +600,9 @@ def compose(
     properties: Mapping[str, str], uri: str, source_uri: str, size: int, read: Callable[[int, int], bytes]
 ) -> ComposedObject | None:
     """Begin a new object. None: the store does not let this process do it with boto3.
+
+    The object is made of the parts of a multipart upload. A part is sent or copied, and each but the last has at least 5 MiB. So
+    a range that is too short is read and sent, and so is the beginning of a range that comes after too few bytes.
 
     Args:
         properties: PyIceberg's, of the FileIO of both objects.

@@ -1,11 +1,9 @@
 """Renews the credentials that a REST catalog vends for the files of one table. They expire after minutes. I/O.
 
-Iceberg's Java library renews them itself if the catalog names an endpoint for it (`client.refresh-credentials-endpoint`).
-PyIceberg 0.12 has the request (`RestCatalog.load_credentials`) but never sends it: a FileIO keeps the credentials that the table
-was loaded with.
-
-Invariants: properties with `names.VENDED_FOR` are for the files of that table only. Buffers have their own credentials. Of what
-the catalog answers and of the properties of a table, only what `lethe.storage.properties` allows reaches a client.
+PyIceberg 0.12 has the request (`RestCatalog.load_credentials`) but never sends it; Iceberg's Java library renews credentials
+itself. Invariants: properties with `names.VENDED_FOR` are for the files of that table only, because buffers have their own
+credentials. Of what the catalog answers and of the properties of a table, only what `lethe.storage.properties` allows reaches a
+client.
 """
 
 import logging

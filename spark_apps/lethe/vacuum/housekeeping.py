@@ -1,26 +1,8 @@
-"""Plans which snapshots to expire, by age and number. Never expires a snapshot that a ledger needs. Pure.
+"""Plans the clean-up of a table: snapshots to expire, manifests to rewrite, ledger files and orphans to delete. Pure.
 
-Plans which files of `_tombstones/` and `_runs/` to delete. Pure.
-
-A file may be deleted if no retained snapshot needs it and it is so old that no running commit can publish it: a commit reuses
-parts only from the ledger of the head, which a retained snapshot needs, and writes all other parts again. A reader may have
-loaded the table just before its snapshot expired: for some time after it was superseded, a root and its parts are kept too.
-
-Roots are deleted before their parts. After a crash in between, parts without a root remain, which the next clean-up deletes. In
-the other order, a root could remain whose parts are gone. Deleting a file twice is safe.
-
-Plans which manifests to rewrite, and which new manifest lists which data file. Rewrites only where readers benefit. Pure.
-
-Planning a read opens every manifest whose partitions might match. It is fast with few manifests in which neighbouring partitions
-are together. Within a partition, files are listed in batch order.
-
-Plans which orphan files of a table to delete: files of writers that crashed or lost a race, which no snapshot names. Pure.
-
-The caller must list the storage before it reads the table's metadata. Then a file that is committed in between counts as needed,
-and a file written after the listing is not in it. In the other order, a new file would be listed, unknown and deleted.
-
-In doubt, a file is kept. Only files are deleted that Iceberg's writers put into the table's own data and metadata folders:
-not `_tombstones/` and `_runs/`, which `lethe.vacuum.housekeeping` cleans up, and no batches.
+In doubt, a snapshot or a file is kept. The caller must list the storage before it reads the table's metadata. Then a file that is
+committed in between counts as needed, and a file written after the listing is not in it. In the other order, a new file would be
+listed, unknown and deleted.
 """
 
 import json
@@ -111,6 +93,8 @@ def plan_expiry(tree: SnapshotTree, limits: SnapshotLimits, now: datetime, by_ag
     - the snapshots that branches and tags name, and the retained lineage of each branch except main;
     - staged snapshots, for at least a day, until a later commit of their run;
     - the carrier of each bare snapshot that is kept, because it has its ledger.
+
+    A snapshot that a ledger needs never expires.
 
     Args:
         by_age: False: expire only snapshots beyond `max_count`, whatever their age.
@@ -206,6 +190,13 @@ def just_superseded(listed: Iterable[ListedObject], now: datetime) -> tuple[str,
 def plan_cleanup(listed: Iterable[ListedObject], needed: Collection[str], now: datetime) -> Cleanup:
     """Plan which listed files of the two folders to delete. Keeps files whose names Lethe does not use.
 
+    A file may be deleted if no retained snapshot needs it and it is so old that no running commit can publish it: a commit reuses
+    parts only from the ledger of the head, which a retained snapshot needs, and writes all other parts again. A reader may have
+    loaded the table just before its snapshot expired: for some time after it was superseded, a root and its parts are kept too.
+
+    Roots are deleted before their parts. After a crash in between, parts without a root remain, which the next clean-up deletes.
+    In the other order, a root could remain whose parts are gone. Deleting a file twice is safe.
+
     Args:
         needed: Names of files to keep, whatever their age.
     """
@@ -270,6 +261,10 @@ def plan_manifests(manifests: Iterable[DataManifest], target_bytes: int) -> Mani
 
     For each partition spec: all its manifests, if that halves their number, or the number of manifests opened when each partition
     is read once; else the small ones, if that halves their number.
+
+    Planning a read opens every manifest whose partitions might match. It is fast with few manifests in which neighbouring
+    partitions are together. Within a partition, files are listed in batch order. Only rewrites from which readers benefit are
+    planned.
 
     Args:
         target_bytes: The size of a manifest (table property `commit.manifest.target-size-bytes`).
@@ -371,6 +366,9 @@ def plan_orphans(
     older_than: timedelta,
 ) -> Orphans:
     """Plan which of the listed files to delete.
+
+    Only files are deleted that Iceberg's writers put into the table's own data and metadata folders: not `_tombstones/` and
+    `_runs/`, which `plan_cleanup` covers, and no batches.
 
     Args:
         listed: The content of the two folders, listed before `needed` was read.

@@ -1,26 +1,4 @@
-"""Plans a vacuum: which files to rewrite or delete, by bounds, and at each commit, which tombstones to remove. Pure.
-
-Estimates how many tombstoned rows a data file holds, from metadata alone. Pure.
-
-Bounds only say that a file might hold a batch. Where files overlap, several might, but few do: a batch is written in one piece,
-so its rows are in as few files as they fit into. The estimate only decides the order of files.
-
-Orders the files of a vacuum, and divides them by a budget. Pure.
-
-Files with a deadline come first, the earliest deadline before the others. Then come the files from which readers gain most:
-those with the most expected deleted rows per byte to rewrite, because readers have to filter each row of a file that might hold
-deleted rows. Files with a similar gain are ordered by partition and batch.
-
-Decides by metadata which files a vacuum purges one by one, and estimates how many bytes it then copies. Pure.
-
-The run reads the footers of these files, too, and leaves to Spark what does not fit (`lethe.purge.source`).
-
-Plans which small data files to merge into larger ones: neighbours in batch order within a partition. Pure.
-
-Only files without rows to purge are merged. The purge rewrites files that might hold tombstoned rows or rows under native
-deletes; merging them first would write them twice. A merged file is at least twice as large as its largest input, so each row is
-compacted O(log n) times over the life of the table.
-"""
+"""Plans a vacuum: which files to rewrite, merge or delete, in which order, and which tombstones each commit removes. Pure."""
 
 import hashlib
 import json
@@ -70,6 +48,9 @@ Bin: TypeAlias = tuple[FileBounds, ...]
 
 class Estimate:
     """Estimates, for files that might hold tombstoned rows, how many they hold.
+
+    Bounds only say that a file might hold a batch. Where files overlap, several might, but few do: a batch is written in one
+    piece, so its rows are in as few files as they fit into. The estimate only decides the order of files.
 
     Args:
         files: All these files.
@@ -239,7 +220,12 @@ class PurgeDeadlines:
 def by_priority(
     files: Iterable[FileBounds], suspects: Suspects, estimate: Estimate, deadlines: PurgeDeadlines
 ) -> list[FileBounds]:
-    """Order the files that might hold tombstoned rows, or rows under native deletes."""
+    """Order the files that might hold tombstoned rows, or rows under native deletes.
+
+    Files with a deadline come first, the earliest deadline before the others. Then come the files from which readers gain most:
+    those with the most expected deleted rows per byte to rewrite, because readers have to filter each row of a file that might
+    hold deleted rows. Files with a similar gain are ordered by partition and batch.
+    """
     due_by, erase_by = deadlines.due_by, deadlines.erase_by
 
     def rank(file: FileBounds) -> tuple[datetime, int, str, str, str]:
@@ -571,6 +557,8 @@ def one_by_one(table: TableTraits, files: Collection[SmallPurge], target: int) -
     Sorted files that overlap are left: they are sorted together, so that the next vacuum finds fewer suspects. Unsorted files
     have no order that could be restored.
 
+    The run reads the footers of these files, too, and leaves to Spark what does not fit (`lethe.purge.source`).
+
     Args:
         target: The target size of data files, in bytes.
     """
@@ -662,6 +650,10 @@ def plan_compaction(
     max_bytes: int | None = None,
 ) -> CompactionPlan:
     """Plan which data files of a snapshot to merge.
+
+    Only files without rows to purge are merged. The purge rewrites files that might hold tombstoned rows or rows under native
+    deletes; merging them first would write them twice. A merged file is at least twice as large as its largest input, so each row
+    is compacted O(log n) times over the life of the table.
 
     Args:
         tombstoned: Batch ids with an active tombstone of the batch column.

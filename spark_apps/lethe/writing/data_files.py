@@ -1,16 +1,4 @@
-"""Writes the rows of partitions as data files: rows in order, files of about the target size. I/O.
-
-Dictionaries of nothing but the values of their rows. Pure: Arrow in, Arrow out.
-
-Arrow writes a dictionary as it is, also the values that no row has.
-
-Puts rows into the table's sort order. Pure.
-
-Finds the partitions of rows. Pure: Arrow in, Arrow out.
-
-The transforms are those of `pyiceberg-core`, which computes whole columns.
-
-How a table wants its data files: columns, partitions, order and Parquet options. Pure.
+"""Writes the rows of partitions as data files: rows in the table's order, files of about the target size. I/O.
 
 Arrow writes only what it certainly writes as Iceberg does. For other tables `Unsupported` says why, and Spark writes them.
 """
@@ -277,7 +265,10 @@ def float_columns(fields: pa.Schema | pa.StructType, at: tuple[str, ...] = ()) -
 
 
 def without_unused(rows: pa.Table) -> pa.Table:
-    """The rows, with dictionaries of nothing but their own values: a value of other rows must not be in a file."""
+    """The rows, with dictionaries of nothing but their own values: a value of other rows must not be in a file.
+
+    Arrow writes a dictionary as it is, also the values that no row has.
+    """
     rows = rows.unify_dictionaries().combine_chunks()
     for at, column in enumerate(rows.schema):
         if pa.types.is_dictionary(column.type):
@@ -371,7 +362,10 @@ class PartitionedRows:
 
 
 def partitions_of(rows: pa.Table, layout: TableLayout) -> PartitionedRows:
-    """Find the partition of each row. There must be rows."""
+    """Find the partition of each row. There must be rows.
+
+    The transforms are those of `pyiceberg-core`, which computes whole columns.
+    """
     index: np.ndarray[Any, np.dtype[np.int64]] | None = None
     values: list[tuple[Any, ...]] = [()]
     for one in layout.target.spec.fields:

@@ -1,15 +1,7 @@
-"""Rows on their way from the tasks that read them to the tasks that write them. Pure: Arrow in, bytes out, and back.
+"""Moves rows from the tasks that read buffered files to the tasks that write data files. I/O.
 
 A block holds the rows of one bucket of partitions that one task has read, in the order in which it read them. Its key says where
-it belongs. `plan` distributes the keys to writing tasks.
-
-Keeps blocks until they are written: in memory, or encrypted on local disk, if they are many. I/O.
-
-The work of a task that reads: buffered files into blocks. I/O. Runs in Spark's Python workers, without Spark.
-
-The work of a task that writes: takes blocks in any order, and writes the data files of its buckets. I/O.
-
-Runs in Spark's Python workers, without Spark.
+it belongs, and `plan` distributes the keys to writing tasks. The tasks run in Spark's Python workers, without Spark.
 """
 
 import os
@@ -202,7 +194,10 @@ def plan(
 
 
 class Spool:
-    """Blocks by key. The file has no name, and its random key exists only in this process."""
+    """Blocks by key. The file has no name, and its random key exists only in this process.
+
+    It keeps blocks in memory, or encrypted on local disk, if they are many.
+    """
 
     def __init__(self, in_memory: int = _IN_MEMORY) -> None:
         """Create `Spool`.

@@ -1,15 +1,8 @@
-"""The entry point of containers of the Spark image.
+"""The entry point of containers of the Spark image. Uses only the standard library, and nothing of Lethe.
 
-`driver` runs one of Lethe's applications, `executor` serves a driver, `committer` runs the committer, `warm-driver` the
-driver that stays up between runs, and any other command is run as given. tini is process 1: it forwards SIGTERM and
-reaps orphans.
-
-The image starts this with `python3 -I`, which ignores environment variables, and not with a shell. The started program gets the
-image's own paths, whatever the pod sets, and none of the variables that make a loader, a shell, a JVM, Python or Spark's scripts
-run other code. The operator's list of allowed variables is the first line of defence, this is the second. It cannot drop the
-variables of the dynamic loader (LD_…) for itself, because the loader reads them first.
-
-Uses only the standard library, and nothing of Lethe.
+`driver` runs one of Lethe's applications, `executor` serves a driver, `committer` runs the committer, `warm-driver` the driver
+that stays up between runs, and any other command is run as given. tini is process 1: it forwards SIGTERM and reaps orphans. The
+image starts this with `python3 -I`, which ignores environment variables, and not with a shell.
 """
 
 import glob
@@ -47,7 +40,12 @@ JAVA_OPTION: Final = "SPARK_JAVA_OPT_"
 
 
 def environment(found: Mapping[str, str]) -> dict[str, str]:
-    """The variables with which the program is started. Pure."""
+    """The variables with which the program is started. Pure.
+
+    The started program gets the image's own paths, whatever the pod sets, and none of the variables that make a loader, a shell,
+    a JVM, Python or Spark's scripts run other code. The operator's list of allowed variables is the first line of defence, this
+    is the second. It cannot drop the variables of the dynamic loader (LD_…) for itself, because the loader reads them first.
+    """
     kept = {k: v for k, v in found.items() if not k.startswith(DROPPED) and k != "ENV"}
     kept = {k: v for k, v in kept.items() if not k.startswith("SPARK_") or k.startswith(OF_SPARK)}
     return {**kept, **OWN}

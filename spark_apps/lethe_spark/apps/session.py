@@ -1,11 +1,7 @@
-"""Make a SparkSession for one catalog. I/O: starts a JVM.
+"""Makes the SparkSession of a run, with as many executors as its plan needs, or none. I/O: starts a JVM.
 
 Invariant: no secret is part of a command line or of Spark's configuration file. The settings of the catalog, with its
 credentials, are set on the session after the JVM has started. Iceberg sends them to executors in its serialized tables.
-
-Opens the Spark session of a run: with as many executors as its plan needs, or without. I/O.
-
-The run goes on with the executors that it gets. If it gets none, the driver works alone.
 """
 
 import logging
@@ -169,7 +165,10 @@ class NoExecutors(TransientError):
 
 @dataclass
 class RunSession:
-    """The session of one run."""
+    """The session of one run.
+
+    The run goes on with the executors that it gets. If it gets none, the driver works alone.
+    """
 
     spec: RunSpec
     given: Arguments

@@ -1,8 +1,7 @@
-"""Carry out the requests of a group of Restatements in one commit. I/O; `lethe.restatement.group` decides.
+"""Carries out the requests of a group of Restatements in one commit. I/O; `lethe.restatement.group` decides.
 
-The caller passes functions that write data and search data files: those of a Job use Spark, those of the committer refuse.
-
-The native deletes of a change of the ledger, and the protocol of writing them. Pure.
+The caller passes functions that write data, search data files and write native deletes: those of a Job use Spark, those of the
+committer refuse.
 """
 
 import logging

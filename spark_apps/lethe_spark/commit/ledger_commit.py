@@ -1,15 +1,6 @@
-"""Change a table: plan on its newest ledger, write the next ledger, compare-and-set; plan again after a lost race.
+"""Changes a table: plan on its newest ledger, write the next ledger, compare-and-set; plan again after a lost race. I/O.
 
-I/O. Each commit, of a run or of a user's Spark job, goes through `commit_on_ledger`.
-
-Notes of attempts of runs that write data files, stored beside the table. No erasure is verified while one may write. I/O.
-
-An attempt writes its note before it reads the ledger. If it does not see an erasure in the ledger, the erasure was committed
-later, so its verification finds the note. Only the attempt itself removes its note, or a later one that knows of its end.
-
-Update the table of batches after a commit of a run or of a user's Spark job. I/O; see `lethe.batches_table`.
-
-Delete data files that this process wrote and did not publish. I/O.
+Each commit, of a run or of a user's Spark job, goes through `commit_on_ledger`.
 """
 
 import itertools
@@ -82,6 +73,10 @@ def noted(
     ended: Collection[int] = (),
 ) -> Iterator[None]:
     """Keep a note while an attempt of a run writes. The note stays if the process dies, or if its tasks may still be running.
+
+    No erasure is verified while an attempt with a note may write. An attempt writes its note before it reads the ledger. If it
+    does not see an erasure in the ledger, the erasure was committed later, so its verification finds the note. Only the attempt
+    itself removes its note, or a later one that knows of its end.
 
     Args:
         batch_ids: The batches that the run may add from the buffer. None: it reads the table and writes rows of it.

@@ -1,10 +1,6 @@
-"""Find the files of replacements. I/O: lists them, with the credentials of the catalog.
+"""Finds the files of replacements, and reads lists of batch ids. I/O, with the credentials of the catalog.
 
-A replacement that cannot be used affects only its own request.
-
-Read the lists of batch ids that requests name by URI. I/O, with the credentials of the catalog.
-
-A list that cannot be used affects only its own request.
+A replacement or a list that cannot be used affects only its own request.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

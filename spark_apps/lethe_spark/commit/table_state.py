@@ -1,12 +1,4 @@
-"""Read a table and its ledger at one snapshot. I/O: reads.
-
-The metadata file that the JVM holds of a table, as PyIceberg reads it. I/O: reads.
-
-A metadata file never changes, so the newest one is read once per handle, however many steps of a run look at it.
-`lethe.iceberg.metadata_file` parses only the snapshots that are new in it.
-
-Check that a table is one that the runs of a Dataset can work on. I/O: reads its metadata.
-"""
+"""Reads a table and its ledger at one snapshot, and checks that a Dataset's runs can work on it. I/O: reads."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -56,6 +48,9 @@ _newest: Final[WeakKeyDictionary[IcebergTable, ParsedMetadata]] = WeakKeyDiction
 
 def static_table(table: IcebergTable, properties: Mapping[str, str]) -> StaticTable:
     """PyIceberg's view of the metadata that the JVM holds.
+
+    A metadata file never changes, so the newest one is read once per handle, however many steps of a run look at it.
+    `lethe.iceberg.metadata_file` parses only the snapshots that are new in it.
 
     Args:
         properties: PyIceberg's properties of the catalog, with the credentials for this table.

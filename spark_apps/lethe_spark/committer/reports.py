@@ -1,13 +1,4 @@
-"""Report the progress of runs to the operator: that each began, and the phases of long ones.
-
-I/O, most of it in one thread. Each patch makes the operator reconcile, so a run of a second reports no phases, only its result.
-
-Check that the process can work, and renew its Lease while it can. I/O in two threads.
-
-The operator reads the Lease: it does not send runs to a committer whose `renewTime` is older than `leaseDurationSeconds`.
-
-Prometheus metrics of the committer.
-"""
+"""Reports the committer's runs, and whether it can work: progress to ConfigMaps, a Lease, metrics. I/O in two threads."""
 
 import logging
 import threading
@@ -68,7 +59,10 @@ class CommitterHealth:
 
 @dataclass
 class Heartbeat:
-    """Asks the JVM for an answer, and renews the Lease."""
+    """Asks the JVM for an answer, and renews the Lease.
+
+    The operator reads the Lease: it does not send runs to a committer whose `renewTime` is older than `leaseDurationSeconds`.
+    """
 
     api: PodApi
     lease: str
@@ -199,7 +193,10 @@ class RunReports:
 
 @dataclass
 class Reporting:
-    """Sends the reports of all runs in progress."""
+    """Sends the reports of all runs in progress.
+
+    Each patch makes the operator reconcile, so a run of a second reports no phases, only its result.
+    """
 
     _runs: list[RunReports] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)

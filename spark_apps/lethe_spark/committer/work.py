@@ -1,16 +1,7 @@
-"""Carry out one run of the mailbox, from its key to its result. I/O.
+"""Carries out one run of the mailbox, from its key to its result, or leaves it to a Job. I/O.
 
-The order matters: the key is removed after the result was delivered. If the process dies in between, the next one repeats the
-run and finds in the ledger that it is done.
-
-Which runs the committer can carry out. Pure.
-
-Open the tables of runs, through catalogs that stay open, and check them before a run changes anything. I/O.
-
-Carry out a consolidation of mode Register whose set of files is small, with the code of a Job. I/O.
-
-The process also serves other runs, so everything that grows with the buffer, the table or the files has a limit here. With four
-runs at a time, the limits keep the process and its JVM within their memory. Above a limit, a Job carries out the run.
+The order matters: the key is removed after the result was delivered. If the process dies in between, the next one repeats the run
+and finds in the ledger that it is done.
 """
 
 import logging
@@ -202,11 +193,14 @@ class OpenTables:
 def register_small_set(context: Run, table: IcebergTable) -> tuple[ConsolidationResult, tuple[BatchRow, ...] | None]:
     """Register the batches of a run. The result, and the batches that still wait, as `promote` returns them.
 
-    TableError, LedgerError; otherwise as `promote`.
+    The process also serves other runs, so everything that grows with the buffer, the table or the files has a limit here. With
+    four runs at a time, the limits keep the process and its JVM within their memory. Above a limit, a Job carries out the run.
 
     Raises:
         NeedsSpark: The set is too large, or if anything is wrong with the buffer: this process may have other credentials
             than a Job, so a Job decides whether that is permanent.
+        TableError, LedgerError: The table changed, or its ledger cannot be read.
+        ConflictError: As `promote`.
     """
     spec = context.spec.consolidation
     assert spec is not None

@@ -1,14 +1,7 @@
-"""Cleans up at the end of every run. I/O.
+"""Cleans up at the end of every run. I/O; `lethe.vacuum.housekeeping` decides.
 
-It gives a ledger to a head without one, expires snapshots if there are too many, removes the ledger files of expired
-snapshots, and updates the table of batches.
-
-`lethe.vacuum.housekeeping` decides which snapshots expire, `lethe.vacuum.housekeeping` which files are removed.
-
-Re-anchoring: gives a ledger to a head that another writer committed without one, before an expiry can lose the ledger. I/O.
-
-An ordinary ledger commit with an empty delta: it copies the ledger, names no `tombstone.vacuum.file`, and restores the tombstones
-that the other writer's files require (`lethe.files.native_deletes`).
+It gives a ledger to a head without one, expires snapshots if there are too many, removes the ledger files of expired snapshots,
+and updates the table of batches.
 """
 
 import logging
@@ -63,6 +56,9 @@ V = TypeVar("V", VacuumResult, ErasureCheckResult)
 
 def reanchor(context: Run, table: IcebergTable) -> int | None:
     """Give a ledger to a head without one.
+
+    Otherwise an expiry could lose the ledger. It is an ordinary ledger commit with an empty delta: it copies the ledger, names no
+    `tombstone.vacuum.file`, and restores the tombstones that the other writer's files require (`lethe.files.native_deletes`).
 
     Returns:
         The id of the new snapshot; None: the head has a ledger, or the table is empty.

@@ -1,23 +1,8 @@
-"""Commit a change of a table, as a compare-and-set on the ledger's pointer. Each commit of Lethe goes through this module.
+"""Commits a change of a table, as a compare-and-set on the ledger's pointer. Each commit of Lethe goes through this module. I/O.
 
 After each error of the catalog the table's history is read, because only the history says whether the commit succeeded.
-
-Invariant: ConflictError means that certainly nothing was committed. UnknownCommitState means that the commit may have
-succeeded or may succeed later: its files must not be deleted.
-
-The check that makes a commit a compare-and-set. Iceberg calls it on the metadata that an attempt starts from.
-
-Iceberg refreshes the table before each attempt, and would rebase a stale ledger over a newer one without an error. The
-validator reads the refreshed history, newest first, and accepts the attempt only if
-
-- the plan has read the added files of each snapshot before the first carrier, and
-- the first carrier points to the ledger of the plan.
-
-One attempt to commit new metadata of a table, in two steps: make the metadata, then submit it to the catalog.
-
-Iceberg's own `commit()` does both, and deletes the manifests of an attempt after each error that it takes for a refusal. But a
-catalog may answer 400, 403 or 404 to a commit that succeeded, and then the manifests of a live snapshot would be deleted. This
-module deletes the files of an attempt only if it certainly failed.
+Invariant: ConflictError means that certainly nothing was committed. UnknownCommitState means that the commit may have succeeded
+or may succeed later: its files must not be deleted.
 """
 
 import logging
@@ -93,7 +78,14 @@ def objection(expected: Expectation, ancestry: Iterable[Ancestor]) -> str | None
 
 
 class LedgerCheck:
-    """Iceberg's `SnapshotAncestryValidator` in Python. `error` keeps an exception of this code, which Java would swallow."""
+    """Iceberg's `SnapshotAncestryValidator` in Python. `error` keeps an exception of this code, which Java would swallow.
+
+    Iceberg refreshes the table before each attempt, and would rebase a stale ledger over a newer one without an error. The
+    check reads the refreshed history, newest first, and accepts the attempt only if
+
+    - the plan has read the added files of each snapshot before the first carrier, and
+    - the first carrier points to the ledger of the plan.
+    """
 
     def __init__(self, expected: Expectation) -> None:
         self.expected = expected
@@ -134,7 +126,12 @@ def _ancestors(snapshots: Any) -> Iterable[Ancestor]:
 
 @dataclass(frozen=True)
 class CommitAttempt:
-    """New metadata that was not submitted to the catalog yet."""
+    """New metadata that was not submitted to the catalog yet.
+
+    Iceberg's own `commit()` makes the metadata and submits it, and deletes the manifests of an attempt after each error that it
+    takes for a refusal. But a catalog may answer 400, 403 or 404 to a commit that succeeded, and then the manifests of a live
+    snapshot would be deleted. Here the files of an attempt are deleted only if it certainly failed.
+    """
 
     table: IcebergTable
     base: Any

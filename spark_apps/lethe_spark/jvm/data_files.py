@@ -1,16 +1,4 @@
-"""Data files of a table as objects of Iceberg, which a commit passes back to it, and the scan tasks of named files.
-
-Make Iceberg's objects for data files that other programs wrote: thousands of files in a few calls.
-
-A call from Python into the JVM takes at least a tenth of a millisecond, and building one data file needs twenty calls. So the
-files are sent as JSON, in the format of Iceberg's REST protocol, and Java parses them.
-
-Native deletes by position: read existing ones, and write new ones, by Iceberg, without committing them.
-
-A data file has at most one deletion vector. So a new vector contains all deleted rows of its file, and replaces the old one.
-Iceberg would accept a commit that leaves the old one in place, and the table would then be unreadable. Of position deletes
-(format version 2) a data file may have any number. Lethe writes at most one file of them for each data file.
-"""
+"""Data files and native deletes as objects of Iceberg: describes those of a table, makes new ones for a commit. I/O."""
 
 import json
 import struct
@@ -180,6 +168,9 @@ def tasks_of(
 def data_files(table: IcebergTable, documents: Sequence[str]) -> Any:
     """A Java list of data files.
 
+    A call from Python into the JVM takes at least a tenth of a millisecond, and building one data file needs twenty calls. So the
+    files are sent as JSON, in the format of Iceberg's REST protocol, and Java parses them.
+
     Args:
         documents: JSON objects, as `ContentFileParser` of Iceberg writes them.
     """
@@ -308,6 +299,9 @@ def write_vectors(
     Several vectors in one file would need fewer files. But PyIceberg applies every vector of a file that is in use: after a
     vector is replaced by a smaller one, the old one would still apply while another vector of the same file is in use.
 
+    A data file has at most one deletion vector. So a new vector contains all deleted rows of its file, and replaces the old one.
+    Iceberg would accept a commit that leaves the old one in place, and the table would then be unreadable.
+
     Args:
         tasks: Scan tasks of these files, with their current deletes.
         positions: All deleted positions of each file by path, including those deleted before. A file without positions loses
@@ -351,6 +345,9 @@ def write_position_deletes(
     run_id: str,
 ) -> DeleteChanges:
     """Write a Parquet file of position deletes for each data file, without committing them.
+
+    A data file may have any number of position deletes (format version 2). Lethe writes at most one file of them for each data
+    file.
 
     Args:
         tasks: Scan tasks of these files.

@@ -1,9 +1,7 @@
-"""Convert exceptions of the JVM into LetheErrors. No other module does this.
+"""Converts exceptions of the JVM into LetheErrors; no other module does this. Also pauses between attempts of a commit.
 
 The text of a Java exception may contain a JDBC URL with a password. It is logged through `__cause__`, and never part of a
 message.
-
-Pauses between attempts of a writer that lost a race. I/O: it sleeps.
 """
 
 import random

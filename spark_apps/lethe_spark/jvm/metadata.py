@@ -1,13 +1,4 @@
-"""Make and change table metadata with Iceberg's Java code: documents in, documents out. No I/O except calls into the JVM.
-
-Also a setting of Iceberg's REST client, without which it changes documents.
-
-Rewrite manifests with Iceberg. Python decides which ones, and which file goes into which new manifest.
-
-Iceberg asks for each data file, from several threads. The answers are sent as one JSON document, and Java looks them up.
-
-Remove snapshots by id, unneeded files of the table, and statistics. I/O.
-"""
+"""Makes and changes table metadata with Iceberg's Java code: documents, manifests, and the expiry of snapshots. I/O."""
 
 import json
 import uuid
@@ -29,6 +20,9 @@ def rewriting(table: IcebergTable, target: Any, replaced: frozenset[str], manife
     """The pending update that moves the data files of some manifests into new ones.
 
     Nothing is read or written before the commit. Manifests that no longer exist then are skipped, with the files that they list.
+
+    Python decides which manifests, and which file goes into which new manifest. Iceberg asks for each data file, from several
+    threads. The answers are sent as one JSON document, and Java looks them up.
 
     Args:
         target: The table, or a transaction on it.

@@ -1,10 +1,4 @@
-"""Read chosen data files as a DataFrame.
-
-Such a frame reads scan tasks that are registered in this driver's JVM (Iceberg's `ScanTaskSetManager`). Nothing reports when
-the last frame of a registration is gone, and temporary views refer to it by name only. So registrations stay until there are
-many tasks, and then as long as the JVM can reach the relation that all frames on these files share.
-
-Write data files without committing them, and read exactly the named files.
+"""Reads chosen data files as a DataFrame, and writes data files without committing them.
 
 Both use Iceberg's registries for compaction in this driver's JVM: a write to a file set id (`FileRewriteCoordinator`) ends in
 data files instead of a commit, and a read of such an id (`ScanTaskSetManager`) returns the rows of the staged scan tasks.
@@ -205,6 +199,9 @@ def stage(table: SparkTable, chosen: Iterable[tuple[Tasks, Collection[str]]]) ->
     """The rows of the chosen paths, with the native deletes that apply to them, in the table's current columns.
 
     The frame, and frames made of it, stay valid as long as they are referenced: see the module's docstring.
+
+    Nothing reports when the last frame of a registration is gone, and temporary views refer to it by name only. So registrations
+    stay until there are many tasks, and then as long as the JVM can reach the relation that all frames on these files share.
 
     Raises:
         ConflictError: `DataMoved`, if a path is not among the tasks.

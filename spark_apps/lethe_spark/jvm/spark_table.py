@@ -1,12 +1,4 @@
-"""A table of a Spark session: load and create it, and read its columns as Spark sees them.
-
-Names and conditions for Spark SQL, where PySpark has none.
-
-Conditions by which Iceberg may skip files of columns with NaN and zeros.
-
-Iceberg's bounds leave NaN out, although Spark orders it above all numbers, and they tell -0.0 from 0.0, although Spark does not.
-So a condition such as `x >= 0.0` that is pushed down skips files with rows for which it is true. A weaker condition skips none.
-"""
+"""A table of a Spark session: loads and creates it, and reads its columns as Spark sees them. Also names for SQL."""
 
 import logging
 import uuid
@@ -114,14 +106,18 @@ def in_set(spark: SparkSession, column: Column, values: Collection[str]) -> Colu
 
 
 def for_skipping(frame: DataFrame, condition: str) -> str | None:
-    """A condition that is also true for the rows whose values Iceberg's bounds do not show. None: that is the condition itself.
+    """A weaker condition, which is also true for rows whose values Iceberg's bounds do not show; None: it is the same.
+
+    Iceberg's bounds leave NaN out, although Spark orders it above all numbers, and they tell -0.0 from 0.0, although Spark does
+    not. So a condition such as `x >= 0.0` that is pushed down skips files with rows for which it is true. A weaker condition
+    skips none.
 
     Args:
         condition: On the rows of the frame, as SQL text.
 
     Raises:
-        AnalysisException: It is none.
-        ParseException: It is none.
+        AnalysisException: The text is not a condition on these rows.
+        ParseException: The text is not SQL.
     """
     tree = frame.filter(condition)._jdf.queryExecution().analyzed().condition()
     columns = dict(_floats(tree))

@@ -1,13 +1,7 @@
-"""The context of a change of a table: the run with its Spark session, its reports, and the steps at which it can be stopped.
-
-Reads the input of a run: the command line, `run.json`, and the document that it may point to. I/O: reads files.
+"""The context of a run: its input, its Spark session, its reports, and the steps at which it can be stopped. I/O: reads files.
 
 Errors in the input are InputError and name the field, because the launcher or the user must correct it. An input of another
 version of Lethe is a TransientError, because a later attempt may have another image.
-
-Keyed digests of the values by which Erases name records. I/O: reads the mounted values and the mounted key.
-
-The chart creates the Secret with the key, and the pods of the runs that need it mount this Secret.
 """
 
 import argparse
@@ -213,7 +207,10 @@ class RunContext(Run):
 
 
 def with_digests(requests: Sequence[RestatementRequest]) -> tuple[RestatementRequest, ...]:
-    """The requests, with the digest of the values of Erases by records; empty if the values or the key cannot be read."""
+    """The requests, with the digest of the values of Erases by records; empty if the values or the key cannot be read.
+
+    The chart creates the Secret with the key, and the pods of the runs that need it mount this Secret.
+    """
     key = _read(os.environ.get(KEY_FILE_VARIABLE, ""))
     return tuple(_digested(r, key) for r in requests)
 

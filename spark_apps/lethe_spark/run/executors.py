@@ -1,15 +1,7 @@
-"""Watches the executors of a run: how many run, why others are missing, and whether the run can go on.
+"""The executors of a run: the secret of their connections, how many run, why others are missing, whether the run can go on. I/O.
 
-I/O: reads the state of the Spark context, in one separate thread.
-
-The decisions are in `ExecutorTracker`, which is pure apart from its probe.
-
-Creates the secret by which a driver and its executors authenticate each other. I/O: a Kubernetes Secret and a file.
-
-Without it, every pod that reaches the driver could connect to Spark's ports and run code. By default, Spark puts the secret into
-the environment of the executors' pods, where all users who may read pods can see it. Instead, the driver generates the secret
-and creates a Secret that Kubernetes deletes together with the driver's pod. The executors mount it. The operator does not know
-it.
+The state of the Spark context is read in one separate thread. The decisions are in `ExecutorTracker`, which is pure apart from
+its probe.
 """
 
 import base64
@@ -58,6 +50,11 @@ RELEASED: Final = "Executor killed by driver"
 
 def provide(environ: Mapping[str, str]) -> dict[str, str]:
     """Create the secret of this run. Does nothing for a driver without executors.
+
+    Without it, every pod that reaches the driver could connect to Spark's ports and run code. By default, Spark puts the secret
+    into the environment of the executors' pods, where all users who may read pods can see it. Instead, the driver generates the
+    secret and creates a Secret that Kubernetes deletes together with the driver's pod. The executors mount it. The operator does
+    not know it.
 
     Returns:
         The Spark settings that name the secret; empty for a driver without executors.

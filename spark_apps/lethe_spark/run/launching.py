@@ -1,6 +1,4 @@
-"""The settings to start a JVM with: Spark's settings for a driver, or the class path for a JVM without a session.
-
-I/O: lists folders of jars.
+"""The settings to start a JVM with: Spark's settings for a driver, or the class path for a JVM without one. I/O.
 
 None of the settings is a secret: all of them may be on a command line.
 """

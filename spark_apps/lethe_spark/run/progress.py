@@ -1,9 +1,7 @@
-"""Reports the progress of a run: writes `progress.json` at each change of phase, and at most every five seconds in between.
+"""Reports the progress and the result of a run: in a pod to a ConfigMap and as termination message, otherwise to stdout. I/O.
 
-I/O in one separate thread, so that a slow API server does not delay the run, and documents keep their order. Failures to report
-are only logged.
-
-Reports the result of a run: in a pod to the ConfigMap and as termination message, otherwise to stdout. I/O.
+`progress.json` is written at each change of phase, and at most every five seconds in between, in one separate thread, so that a
+slow API server does not delay the run, and documents keep their order. Failures to report progress are only logged.
 """
 
 import logging

@@ -1,15 +1,7 @@
-"""Write a batch from a user's Spark job: its rows, and tombstones for the batches that it replaces, in one commit. I/O.
+"""Writes a batch from a user's Spark job: its rows, and tombstones for the batches that it replaces, in one commit. I/O.
 
-Invariant: exactly once. A batch id that the ledger knows is never written again. The ledger is checked before anything is
-written, and again in every attempt to commit.
-
-A user's Spark job as a writer, without operator and Dataset: find the table, and prepare it on first use. I/O.
-
-Convert a frame into the rows of one batch, and write them. I/O in `write_rows` only.
-
-The rows are checked while they are written, so Spark computes the frame only once.
-
-Invariant: a row with another batch id, or a null in a required column, fails the write before anything is committed.
+It needs no operator and no Dataset. Invariant: exactly once. A batch id that the ledger knows is never written again. The ledger
+is checked before anything is written, and again in every attempt to commit.
 """
 
 import logging
@@ -189,6 +181,9 @@ def ids_in_files(base: Base, batch_ids: Collection[str]) -> frozenset[str]:
 
 def rows_of_batch(frame: DataFrame, schema: StructType, batch_column: str, batch_id: str) -> DataFrame:
     """The frame with the table's columns in their order, each row with `batch_id` in the batch column.
+
+    The rows are checked while they are written, so Spark computes the frame only once. A row with another batch id, or a null in
+    a required column, fails the write before anything is committed.
 
     Raises:
         InputError: `SchemaMismatch`, naming the column.

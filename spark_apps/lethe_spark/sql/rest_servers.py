@@ -1,24 +1,8 @@
-"""Sends requests to a REST catalog as its configuration says: with which certificates, through which proxy, and signed. I/O.
+"""HTTP servers on the loopback address between Iceberg's REST client in this JVM and a catalog: guards, and folder tables. I/O.
 
-PyIceberg has the same properties, apart from those of the proxy, whose names are those of Iceberg's Java library. Without these,
-the proxy is that of the environment, as for PyIceberg.
-
-Stands between Iceberg's REST client in this process's JVM and a REST catalog: its answers configure nothing in the JVM. I/O.
-
-Iceberg's client merges what the catalog answers over the properties of the configuration: it loads classes that an answer names,
+Iceberg's client merges what a catalog answers over the properties of the configuration: it loads classes that an answer names,
 and sends the credentials of the configuration to hosts in it. Only a Java class could prevent that in the JVM. So the client
-talks to a server of this process, which sends on each request as it is, and leaves in the answer only what
-`lethe.storage.properties` allows.
-
-This server also signs requests (SigV4), and uses the proxy and the certificates of the configuration.
-
-An HTTP server on the loopback address, for this process alone. I/O.
-
-Serve the tables of a catalog of type hadoop to this process's Spark, as a REST catalog on the loopback address. I/O.
-
-Iceberg's own Hadoop catalog commits by a rename and relies on `version-hint.text`, and only a Java class could change that.
-So Spark uses Iceberg's REST client. This server commits through `lethe.hadoop`, and Iceberg's code in the
-session's JVM makes the metadata.
+talks to a server of this process.
 """
 
 import hashlib
@@ -107,7 +91,11 @@ _NEW: Final = "assert-create"
 
 
 class Upstream:
-    """The connections to the host of a catalog."""
+    """The connections to the host of a catalog.
+
+    PyIceberg has the same properties, apart from those of the proxy, whose names are those of Iceberg's Java library. Without
+    these, the proxy is that of the environment, as for PyIceberg.
+    """
 
     def __init__(self, name: str, uri: str, properties: Mapping[str, str]) -> None:
         """Create `Upstream`.
@@ -318,7 +306,11 @@ def _handler_of(answer: Callable[[RestRequest], RestAnswer], token: str) -> type
 
 
 class RestGuard:
-    """A server before one REST catalog. Its requests come from several threads."""
+    """A server before one REST catalog. Its requests come from several threads.
+
+    It sends on each request as it is, signed (SigV4), through the proxy and with the certificates of the configuration, and
+    leaves in the answer only what `lethe.storage.properties` allows.
+    """
 
     def __init__(self, name: str, uri: str, properties: Mapping[str, str]) -> None:
         """Create `RestGuard`.
@@ -594,7 +586,12 @@ class FolderTables:
 
 
 class FolderServer:
-    """Serves the tables to this process, until it ends."""
+    """Serves the tables to this process, until it ends.
+
+    Iceberg's own Hadoop catalog commits by a rename and relies on `version-hint.text`, and only a Java class could change that.
+    So Spark uses Iceberg's REST client. This server commits through `lethe.hadoop`, and Iceberg's code in the session's JVM makes
+    the metadata.
+    """
 
     def __init__(self, tables: FolderTables) -> None:
         self.tables = tables

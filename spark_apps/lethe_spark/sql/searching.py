@@ -1,14 +1,6 @@
-"""Search many data files for rows with certain values, in Spark's Python workers. I/O through executors.
+"""Searches many data files for rows with certain values, and checks that rewrites read every row. I/O through executors.
 
 No value is part of a query: Spark broadcasts the values. No error contains a value.
-
-Filter frames by sets of ids. Builds frames only: Spark computes nothing until rows are requested.
-
-Checks that a rewrite reads every row of its files, before it is committed. I/O through Spark.
-
-The metadata of a file says how many rows it has. Read without native deletes, a file must have exactly these rows. Otherwise
-something leaves out rows, for example a plan or a filter of somebody else, and a commit of the new files would delete them for
-good.
 """
 
 from bisect import bisect_left, bisect_right
@@ -296,6 +288,10 @@ def _every_row(scanned: ScannedFiles, visible: int | None = None) -> int:
 
 def require_every_row(table: str, files: Iterable[DataFile], counts: RowCounts) -> None:
     """Check that all rows of the files were read.
+
+    The metadata of a file says how many rows it has. Read without native deletes, a file must have exactly these rows. Otherwise
+    something leaves out rows, for example a plan or a filter of somebody else, and a commit of the new files would delete them
+    for good.
 
     Raises:
         ConflictError: `RowsDiffer`.

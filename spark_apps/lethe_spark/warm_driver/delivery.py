@@ -1,9 +1,7 @@
-"""What the supervisor reads and writes about a run: its document, that it began, and its end if the run cannot report it. I/O.
+"""What the supervisor reads and writes about a run, and what a run may use. I/O; the limits are decided without.
 
 The order matters: a run begins only after that was recorded, and its key is removed only after its result was delivered. If the
 supervisor ends in between, the next one finds a run that began and has no result, and does not repeat it: a Job does.
-
-What a run of a warm driver may use, and what it uses. The decisions are pure; `measured` reads /proc and a folder.
 """
 
 import logging

@@ -1,11 +1,7 @@
-"""The supervisor's loop, from the start to the end of its process. I/O.
+"""The supervisor of a warm driver: its loop, the process of its Spark session, its metrics. I/O.
 
 Invariants: at most one run is handed over at a time. A session that crashed, exceeded a limit or keeps too much is replaced
 before the next run. A run during which the session was replaced is not repeated here.
-
-Prometheus metrics of the warm driver's supervisor.
-
-The process of a Spark session, as its supervisor sees it: starts it, hands it runs, hears its answers, ends it. I/O.
 """
 
 import contextlib

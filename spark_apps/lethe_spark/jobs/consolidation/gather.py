@@ -1,10 +1,6 @@
-"""Finds the batches of a consolidation in the buffer. I/O: lists the buffer.
+"""Claims and lists the buffer of a consolidation, and finds the batches in it. I/O.
 
-Lists the buffer of a run, and explains why the store refuses to list it. I/O.
-
-Checks and claims the buffer before a run reads, moves or deletes anything in it. I/O.
-
-The run repeats the operator's checks, because the buffer may have changed since.
+The run repeats the operator's checks before it reads, moves or deletes anything, because the buffer may have changed since.
 """
 
 import logging

@@ -1,17 +1,8 @@
-"""Promotes batches, each exactly once: whatever writes or registers their files, in a Job or in the committer. I/O.
+"""Promotes batches, each exactly once: writes or registers their files, in a Job or in the committer. I/O.
 
 `lethe.buffer.promotion` decides which batches may be promoted. Each attempt continues earlier attempts of its run: batches that
 are in the ledger are done; files that an earlier attempt staged are published; only other batches are written, or registered.
-This module needs no Spark session.
-
-Moves refused batches out of the buffer, after the ledger records their refusal. I/O; `lethe.buffer.promotion` decides.
-
-Register mode: adds the producers' Parquet files to the table without rewriting them, and reads only their footers.
-
-I/O, without a Spark session: the caller reads the footers. A run writes no files, so it has nothing to stage, and nothing to
-delete after a conflict.
-Invariants: all files of a batch are added, or none; a file that is in the table is not added again; a batch whose objects were
-refused before is never registered, because another run may be moving these objects out of the buffer.
+Refused batches leave the buffer after the ledger records their refusal.
 """
 
 import json
@@ -139,6 +130,12 @@ def register(
     on_object: Callable[[], None] = ignored,
 ) -> WrittenBatches:
     """Read the footers of the batches' files and describe the files to Iceberg. Adds nothing to the table.
+
+    The producers' Parquet files become data files of the table as they are; the caller reads their footers. A run
+    writes no files, so it has nothing to stage, and nothing to delete after a conflict.
+
+    Invariants: all files of a batch are added, or none; a file that is in the table is not added again; a batch whose objects
+    were refused before is never registered, because another run may be moving these objects out of the buffer.
 
     Args:
         on_object: As in `list_buffer`.

@@ -1,10 +1,4 @@
-"""Writes the records of verified erasures, and commits once to close them and to list what blocks the others. I/O.
-
-Lists in the ledger the files that may hold rows of open erasures, before the snapshots that name these files expire. I/O.
-
-After the expiry no metadata would name these files. The list is a separate commit on the current head. If the run crashes before
-it, nothing is lost, because the snapshots are still there.
-"""
+"""Closes verified erasures with their records, and lists what blocks the others. I/O: one commit."""
 
 import os
 from collections.abc import Collection, Iterable, Mapping
@@ -39,6 +33,9 @@ CHECK_AGAIN_SECONDS: Final = 21_600
 
 def note_purged(context: Run, table: IcebergTable, manifests: Manifests) -> int | None:
     """Record in the ledger which erasures have no rows in the head any more, and which files of older snapshots may hold some.
+
+    After the expiry no metadata would name these files. The list is a separate commit on the current head. If the run crashes
+    before it, nothing is lost, because the snapshots are still there.
 
     Returns:
         The id of the new snapshot; None: nothing changed.

@@ -1,10 +1,8 @@
 """Checks the open erasures. I/O; `lethe.erasure` decides.
 
-It expires snapshots that name files of due ones, searches the storage for every file that may have held a row, and
-records and closes the erasures that nothing blocks any more.
-
-Each step is safe to repeat, by this run or the next. Only the ledger says which erasures are closed. An erasure is closed after
-its record is written.
+It expires snapshots that name files of due erasures, searches the storage for every file that may have held a row, and records
+and closes the erasures that nothing blocks any more. Each step is safe to repeat, by this run or the next. Only the ledger says
+which erasures are closed: an erasure is closed after its record is written.
 """
 
 import logging

@@ -2,10 +2,6 @@
 
 Invariants: every row of a data file counts, also rows that a tombstone or a native delete hides. Values are only in files that
 are mounted into this pod, and in the memory of this run and its workers. No plan, path, message or log contains them.
-
-Checks that rows can be searched by a column: equality of its values must be well defined. Pure.
-
-Finds the key columns of replacements that are record-level change data, and the rows with their keys. Pure.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

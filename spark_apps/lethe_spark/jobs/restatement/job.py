@@ -1,14 +1,7 @@
-"""Restatement: carries out a group of requests in one snapshot, including the new data of Replays and the deletes of Erases.
+"""Restatement: carries out a group of requests in one snapshot, with the data of Replays and the deletes of Erases. I/O.
 
-A dry run only reports what each request would do. I/O.
-
-Finds, checks and writes the replacements of a group of Replays together. I/O.
-
-Invariant: no row of an unusable replacement is written, and it stops only its own request.
-
-Writes native deletes for the tombstones of a commit, of the kind in `spec.deletes`. I/O; `lethe.files.native_deletes` decides.
-
-Each file is searched once. Rows of a file never change, so after a conflict only new files are read.
+A dry run only reports what each request would do. No row of an unusable replacement is written, and it stops only its own
+request. Native deletes are of the kind in `spec.deletes`; `lethe.files.native_deletes` decides.
 """
 
 import logging
@@ -87,7 +80,10 @@ Found: TypeAlias = Mapping[str, Mapping[str, FrozenBitMap64]]
 
 @dataclass
 class SparkMasker:
-    """Writes native deletes with Spark."""
+    """Writes native deletes with Spark.
+
+    Each file is searched once. Rows of a file never change, so after a conflict only new files are read.
+    """
 
     context: RunContext
     table: SparkTable

@@ -1,8 +1,6 @@
 """Merges small data files in sort order, as a step of a vacuum run. I/O; `lethe.vacuum.plan` decides which files.
 
-Arrow merges them in Spark's Python workers (`lethe_spark.jobs.vacuum.compaction`). Spark merges what is left.
-
-Merges small data files in Spark's Python workers, without Spark's rows (`lethe.merging`). I/O through executors.
+Arrow merges them in Spark's Python workers (`lethe.merging`). Spark merges what is left.
 """
 
 import logging

@@ -1,16 +1,8 @@
-"""Vacuum: SCAN, PURGE DATA, PURGE METADATA, COMMIT, and the expiry of old snapshots. I/O.
+"""Vacuum: SCAN, PURGE DATA, PURGE METADATA, COMMIT, and the maintenance that `spec.maintenance` enables. I/O.
 
-`lethe.vacuum.plan` decides which files and tombstones to purge, `lethe.vacuum.housekeeping` which snapshots to expire.
-
-SCAN of a vacuum run. I/O: reads the ledger and manifests, no data.
-
-Carries out the maintenance steps of a vacuum run that `spec.maintenance` enables, in order and within its time. I/O.
-
-The commits of the purge stay. A step that fails is left to the next run, and the result's message says so.
-
-Rewrites manifests, as a step of a vacuum run. I/O; `lethe.vacuum.housekeeping` decides which.
-
-Removes orphan files, as a step of a vacuum run. I/O; `lethe.vacuum.housekeeping` decides which files.
+`lethe.vacuum.plan` decides which files and tombstones to purge, `lethe.vacuum.housekeeping` which snapshots expire, which
+manifests are rewritten and which orphans are removed. The commits of the purge stay: a maintenance step that fails is left to the
+next run, and the result's message says so.
 """
 
 import logging

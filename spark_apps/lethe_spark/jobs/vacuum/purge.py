@@ -1,18 +1,8 @@
-"""Purges the rows of one vacuum run, in steps. Each step is a commit. I/O.
+"""Purges the rows of one vacuum run, in steps. Each step is a commit. I/O; `lethe.vacuum.plan` decides what may be committed.
 
 The run purges the tombstones that are active before its first step. The next vacuum purges later ones. Other writers may commit
 between two steps, so each step reads the head again. What a search found in a file stays true, because files never change: files
 without rows of these tombstones, and files that the run wrote, are not searched again.
-
-Searches files that might hold tombstoned rows: reads the batch column of each file, through executors. I/O.
-
-If files overlap, many of them might hold tombstoned rows by their bounds and hold none. Reading one column is cheap compared with
-rewriting a file. All rows of a file are read, also rows that native deletes hide.
-
-Purges files one by one in Spark's Python workers, without Spark's rows (`lethe.purge.filtering`). I/O through executors.
-
-Carries out one step of a vacuum: writes the remaining rows of its files to new files, then replaces the files and updates the
-tombstones in one commit. I/O; `lethe.vacuum.plan` decides what may be committed.
 """
 
 import logging
@@ -80,7 +70,11 @@ PLANS: Final = 3
 
 @dataclass
 class SearchResults:
-    """The results of the searches. Each file is searched once, because files never change."""
+    """The results of the searches. Each file is searched once, because files never change.
+
+    If files overlap, many of them might hold tombstoned rows by their bounds and hold none. Reading one column is cheap compared
+    with rewriting a file. All rows of a file are read, also rows that native deletes hide.
+    """
 
     ids: frozenset[str]
     """The batch ids to search for."""
