@@ -99,7 +99,7 @@ class TrackingFile:
 
     file: DataFile
     state: str
-    """Of all its rows."""
+    """The state of all rows of the file."""
     records: int
     lower: str | None
     """Bound of the batch ids; None: unknown."""
@@ -207,7 +207,7 @@ class BatchesTableChange:
     contents: tuple[pa.Table, ...]
     """The rows of each file to write."""
     totals: Totals
-    """Of the table afterwards."""
+    """Totals of the table after the change."""
 
     @property
     def is_empty(self) -> bool:
@@ -375,13 +375,13 @@ class Shown:
     """What a table of batches shows."""
 
     table_uuid: str
-    """Of the tracked table."""
+    """The UUID of the tracked table."""
     ledger: str
     """URI of the root of the ledger; empty: the empty ledger."""
     carrier_id: int | None
     """The snapshot that carries the ledger; None: the empty ledger."""
     version: int
-    """Of the ledger."""
+    """The version of the ledger."""
     totals: Totals
     listed: datetime | None = None
     """When the buffer was listed; None: it was not."""
@@ -402,14 +402,14 @@ class Tracked:
     """The result of an update."""
 
     name: str
-    """Of the table of batches."""
+    """The name of the table of batches."""
     shown: Shown
     rebuilt: bool = False
     """The whole table was made from the ledger."""
     files: int = 0
     """Written."""
     snapshot_id: int | None = None
-    """Of the commit; None: the table was current."""
+    """The snapshot of the commit; None: the table was current."""
 
 
 @dataclass(frozen=True)
@@ -534,7 +534,7 @@ def bring_up_to_date(
 
 
 def _create(catalog: Catalog, table_name: str, facts: TableFacts) -> Table | None:
-    """None: another writer created it first."""
+    """Create the table of batches; None: another writer created it first."""
     try:
         return catalog.create_table(
             name_of(table_name),

@@ -41,7 +41,7 @@ class Uploaded:
     batch_id: str
     files: int
     bytes: int
-    """Of all files."""
+    """The size of all files."""
     checked: bool
     """Whether the gateway compared the files with the table."""
 

@@ -39,7 +39,7 @@ class MetadataVersion:
     location: str
     """The URI of the file."""
     content: bytes
-    """Of the file, possibly gzip."""
+    """The content of the file, possibly gzip."""
     text: str
     """The content, decompressed."""
     document: dict[str, Any]

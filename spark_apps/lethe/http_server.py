@@ -33,9 +33,9 @@ class ClientLimits:
     """What clients may use."""
 
     body_bytes: int = 0
-    """Of one request."""
+    """The most bytes of the body of one request."""
     header_bytes: int = 65_536
-    """Of the request line and all headers of one request."""
+    """The most bytes of the request line and all headers of one request."""
     header_seconds: float = 10.0
     """From the first byte of a request to the end of its headers."""
     body_seconds: float = 30.0
@@ -45,7 +45,7 @@ class ClientLimits:
     send_seconds: float = 60.0
     """How long a client may not read what it is sent."""
     connections: int = 256
-    """Of all clients at the same time; others are closed."""
+    """The most connections of all clients at the same time; others are closed."""
 
 
 class Rejected(Exception):

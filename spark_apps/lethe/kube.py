@@ -176,7 +176,7 @@ class ApiEndpoint:
     """Where the API server is, and how this process identifies itself."""
 
     url: str
-    """Such as https://10.96.0.1:443."""
+    """The URL of the server, such as https://10.96.0.1:443."""
     ca_file: str | None = None
     """The certificate of its authority; None: one that the system trusts."""
     verify: bool = True

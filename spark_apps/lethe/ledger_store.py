@@ -375,9 +375,9 @@ class Loaded:
 
     ledger: Ledger
     resolution: Resolution
-    """How it was found."""
+    """How the ledger was found."""
     root: Root | None = None
-    """None: the empty ledger."""
+    """The root of the ledger; None: the empty ledger."""
     accepted: tuple[Carrier, ...] = ()
     """Carriers for snapshots that lost their ledger and continue with this one."""
 
@@ -753,7 +753,7 @@ def all_entries(part: Mapping[K, V]) -> Iterator[dict[K, V]]:
 
 
 def all_batches(batches: Mapping[str, BatchEntry]) -> Iterator[list[BatchEntry]]:
-    """As `all_entries`, without the keys."""
+    """The batches of a ledger, read piece by piece."""
     for some in all_entries(batches):
         yield list(some.values())
 

@@ -112,7 +112,7 @@ class OpenFile:
     file: FileToMerge
     stream: Any
     size: int
-    """In bytes, as it is stored."""
+    """Size in bytes, as it is stored."""
 
 
 def opened(io: FileIO, files: Sequence[FileToMerge]) -> Generator[OpenFile, None, None]:
@@ -315,7 +315,7 @@ class BinToMerge:
     """Data files of one partition that become one file."""
 
     files: tuple[FileToMerge, ...]
-    """In the order of batches, by their bounds."""
+    """The files to merge, in the order of batches, by their bounds."""
     to: str
     """URI of the new file."""
 
@@ -352,7 +352,7 @@ class Merge:
         return SortOrder.model_validate_json(self.sort_order_json)
 
     def attempt(self, bin_: BinToMerge) -> Merged:
-        """As a call, with a path of the new file that no other attempt of the task has."""
+        """Merge the files into a new file with a path that no other attempt of the task has."""
         return self(replace(bin_, to=path_of_attempt(bin_.to)))
 
     def __call__(self, bin_: BinToMerge) -> Merged:

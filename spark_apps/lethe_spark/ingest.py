@@ -151,7 +151,7 @@ class ReadRows:
 
     blocks: RDD[Block]
     outcomes: Mapping[tuple[str, str], FileOutcome]
-    """By batch id and URI, of all files."""
+    """The outcomes of all files, by batch id and URI."""
     facts: BlockFacts
 
     def __enter__(self) -> "ReadRows":
@@ -369,7 +369,7 @@ class Ingested:
     files: tuple[DataFile, ...]
     """Uncommitted data files with the rows of the batches in `rows_per_batch`."""
     rows_per_batch: Mapping[str, int]
-    """By batch id; includes batches without rows."""
+    """The number of rows, by batch id; includes batches without rows."""
     refused: tuple[RefusedBatch, ...] = ()
     """Batches that cannot be used; each message names a file."""
     wanting: Mapping[str, Sequence[tuple[str, pa.Schema]]] = field(default_factory=dict)

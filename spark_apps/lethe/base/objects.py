@@ -11,9 +11,9 @@ class ListedObject:
     key: str
     """Its full URI."""
     size: int
-    """In bytes."""
+    """Size in bytes."""
     etag: str
-    """Without quotes."""
+    """The ETag without quotes."""
     modified: datetime
     """Aware."""
 
@@ -39,7 +39,7 @@ class BufferedObject:
     """Bytes."""
     etag: str
     sequencer: str | None = field(default=None, compare=False)
-    """Of the write, from the store's event notification; None: unknown. Ignored when objects are compared."""
+    """The order of the write, from the store's event notification; None: unknown. Ignored when objects are compared."""
 
     @property
     def fields(self) -> tuple[str, int, str, str | None]:

@@ -119,7 +119,7 @@ def _structs_in(kind: Any) -> Iterator[dict[str, Any]]:
 
 
 def _text(kind: Any) -> str:
-    """As Iceberg writes types in messages."""
+    """The type as Iceberg's messages write it."""
     if not isinstance(kind, Mapping):
         return str(kind)
     match kind.get("type"):

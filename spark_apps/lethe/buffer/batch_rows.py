@@ -29,9 +29,9 @@ class BatchRow:
     """When the batch reached this state; for a buffered batch, when its oldest object was written."""
     rows: int | None = None
     bytes: int | None = None
-    """Of its objects in the buffer."""
+    """The size of its objects in the buffer."""
     objects: int | None = None
-    """In the buffer; None: the batch did not come from the buffer."""
+    """The number of its objects in the buffer; None: the batch did not come from the buffer."""
     snapshot_id: int | None = None
     run_id: str | None = None
     restatement: str | None = None
@@ -72,9 +72,9 @@ class Total:
 
     batches: int = 0
     rows: int = 0
-    """Of the batches with a known number of rows."""
+    """Rows of the batches with a known number of rows."""
     bytes: int = 0
-    """Of the batches with a known size."""
+    """Bytes of the batches with a known size."""
 
     def plus(self, other: "Total", sign: int = 1) -> "Total":
         """Add the three numbers of another total, or subtract them with the sign -1. The result may be negative."""
@@ -88,7 +88,7 @@ class Totals:
     """The sums of all states."""
 
     by_state: Mapping[str, Total] = field(default_factory=dict)
-    """Without states that have no batches."""
+    """Totals by state. States without batches are left out."""
 
     def __getitem__(self, state: str) -> Total:
         return self.by_state.get(state, Total())

@@ -57,7 +57,7 @@ class WaitingBatch:
     oldest_time: datetime
     """When its oldest object was written."""
     fingerprint: str
-    """Of its data files."""
+    """The fingerprint of its data files."""
     files: int
     """Its data files."""
 
@@ -67,11 +67,11 @@ class BufferDigest:
     """The summary of a buffer listing, compared with one ledger. Counts are of all; lists are limited to the first."""
 
     batches: int = 0
-    """That wait for promotion."""
+    """The number of batches that wait for promotion."""
     bytes: int = 0
-    """Of the batches that wait."""
+    """The size of the batches that wait."""
     oldest: tuple[WaitingBatch, ...] = ()
-    """Of the batches that wait, oldest first."""
+    """The batches that wait longest, oldest first."""
     incomplete: int = 0
     promoted: int = 0
     """Still in the buffer."""
@@ -97,7 +97,7 @@ class BufferDigest:
     around: Around | None = None
     """The claim, and tables at or above the buffer; None: not checked."""
     objects: int = 0
-    """Of all batches."""
+    """The number of objects of all batches."""
     known_until: datetime | None = None
     """The write time of the youngest batch in `oldest`. Waiting batches that are not in `oldest` are not older. None: all waiting
     batches are in `oldest`.
@@ -221,7 +221,7 @@ class _First:
 
     count: int = 0
     listed: list[Any] = field(default_factory=list)
-    """At most LISTED_AT_MOST."""
+    """The first items, at most LISTED_AT_MOST."""
 
     def add(self, found: Any) -> None:
         self.count += 1

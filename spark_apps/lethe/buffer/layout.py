@@ -37,7 +37,7 @@ class BufferedBatch:
     complete: bool
     """A folder is complete when it contains `_SUCCESS`; a file always is."""
     bytes: int
-    """Of its data files."""
+    """The size of its data files."""
     oldest_time: datetime
     """When the oldest object was written."""
 

@@ -30,9 +30,9 @@ class Promotion:
     """The requested batches, by what happens to them."""
 
     promote: tuple[str, ...]
-    """In the requested order."""
+    """The batches to promote, in the requested order."""
     already: tuple[str, ...]
-    """In the table."""
+    """The batches that are in the table already."""
     withheld: tuple[str, ...]
     """Reverted or replaced."""
 
@@ -72,7 +72,7 @@ class WrittenFiles:
     """Files with the rows of batches, not yet committed by Lethe."""
 
     batches: Mapping[str, WrittenBatch]
-    """By id."""
+    """The written batches, by id."""
     partitions: Mapping[str, tuple[str, ...] | None] | None = None
     """The partitions that may contain rows of each batch. None, or no entry for a batch: any partition."""
     in_table: bool = (
@@ -86,7 +86,7 @@ class JudgedBatch:
 
     refusal: Refusal
     objects: tuple[BufferedObject, ...]
-    """That were checked."""
+    """The objects that were checked."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Removal:
     reason: str
     """The content of the reason file."""
     marker: BufferedObject | None
-    """None: it does not exist, or was deleted before."""
+    """The marker of the batch; None: it does not exist, or was deleted before."""
 
     @property
     def objects(self) -> tuple[BufferedObject, ...]:

@@ -27,7 +27,7 @@ class LocalFile:
     path: str
     """Below the folder of the batch, with slashes."""
     size: int
-    """In bytes."""
+    """Size in bytes."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class BufferUpload:
     folder: str
     """The URI of the batch's folder, or of its only file."""
     files: Mapping[str, LocalFile]
-    """By the URI of the object."""
+    """The files of the batch, by the URI of the object."""
     marker: str
     """The URI of what completes the batch, written last; "": the only file completes it."""
 

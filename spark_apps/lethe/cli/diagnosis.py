@@ -44,7 +44,7 @@ class ListedFile:
     """A file in the ledger folder."""
 
     name: str
-    """Without the folder."""
+    """The name of the file, without the folder."""
     modified: datetime
 
 
@@ -58,7 +58,7 @@ class ExaminedBatches:
     current: bool = False
     """Whether it shows the ledger of the head."""
     version: int | None = None
-    """Of the ledger that it shows; None: its head does not say."""
+    """The version of the ledger that it shows; None: its head does not say."""
     agrees: bool = True
     """Whether its counts are those of the ledger."""
 
@@ -72,31 +72,31 @@ class Examined:
     location: str
     format_version: int
     head_id: int | None
-    """None: the table is empty."""
+    """The current snapshot; None: the table is empty."""
     snapshots: Mapping[int, Snapshot]
-    """By id."""
+    """The retained snapshots, by id."""
     wanted_column: str
     """The batch column that the user named, or the default."""
     remembered_field_id: int | None
-    """Of the batch column, by table property; None: no property names it."""
+    """The field id of the batch column that a table property names; None: no property names it."""
     batch_field_id: int | None
-    """None: there is no batch column."""
+    """The field id of the batch column in the schema; None: there is no batch column."""
     column: str | None
     """The current name of the batch column; None: there is none."""
     sorted_by_batch: bool
     """Whether the table's sort order begins with the batch column."""
     metrics_mode: str
-    """Of the batch column."""
+    """The metrics mode of the batch column."""
     claim: str | None
     """The Dataset that claims the table; None: no Dataset does."""
     ledger_since: int | None
-    """Sequence number of the first ledger; None: unknown."""
+    """The sequence number of the first ledger; None: unknown."""
     files: tuple[FileBounds, ...] = ()
     """The head's data files."""
     unsorted: frozenset[str] = frozenset()
     """Paths of data files not written in the table's sort order."""
     known_bounds: frozenset[str] = frozenset()
-    """Those bounds of files that are ids of batches in the ledger."""
+    """The bounds of files that are ids of batches in the ledger."""
     lost: Mapping[int, str] | None = None
     """Snapshot id -> why its ledger is unknown."""
     unreadable: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class Examined:
     listed: tuple[ListedFile, ...] = ()
     """The ledger files that exist."""
     batches: ExaminedBatches | None = None
-    """None: there is no table of batches."""
+    """The state of the table of batches; None: there is none."""
 
 
 def diagnose(seen: Examined, now: datetime, grace: timedelta) -> tuple[Finding, ...]:

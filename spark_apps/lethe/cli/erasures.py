@@ -49,10 +49,10 @@ class ListedErasure:
     """An erasure in the ledger."""
 
     key: str
-    """Of its request."""
+    """The key of its request."""
     result: RequestResult
     pending: Erasure | None = None
-    """None: it is verified."""
+    """The open erasure; None: it is verified."""
 
     @property
     def name(self) -> str:
@@ -61,7 +61,7 @@ class ListedErasure:
 
     @property
     def outcome(self) -> ErasureOutcome | None:
-        """None: the erasure is open."""
+        """The outcome of a verified erasure; None: it is open."""
         erasure = self.result.erasure
         return erasure if erasure is not None and erasure.verified_time is not None else None
 
@@ -83,9 +83,9 @@ class StoredRecord:
     """An erasure record in the storage."""
 
     content: bytes | None = None
-    """None: the file is missing."""
+    """The bytes of the file; None: the file is missing."""
     document: Mapping[str, Any] | None = None
-    """None: the file is missing, or not a JSON object."""
+    """The parsed content; None: the file is missing, or not a JSON object."""
 
 
 def known_erasures(ledger: Ledger) -> list[ListedErasure]:
@@ -391,9 +391,9 @@ class GivenEvidence:
     storage: bool
     """Whether to search the storage."""
     values: Sequence[str]
-    """To search for; empty: none were given."""
+    """The values to search for; empty: none were given."""
     values_content: bytes | None
-    """Of the file of values; None: not given."""
+    """The content of the file of values; None: not given."""
     digest_key: bytes
     """Empty: skip digests."""
 

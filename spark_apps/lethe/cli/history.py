@@ -80,9 +80,9 @@ class SnapshotLine:
     time: datetime
     operation: str
     run_kind: str | None
-    """None: another writer committed it."""
+    """The kind of the run; None: another writer committed the snapshot."""
     run_id: str | None
-    """None: another writer committed it."""
+    """The id of the run; None: another writer committed the snapshot."""
     added: int | None
     deleted: int | None
     total: int | None

@@ -46,7 +46,7 @@ class Roots:
     pointer_of: Mapping[int, str | None] = field(default_factory=dict)
     """Snapshot id -> URI of its root; None: empty ledger."""
     found: Mapping[str, Root] = field(default_factory=dict)
-    """By URI."""
+    """The roots that were read, by URI."""
     broken: Mapping[str, str] = field(default_factory=dict)
     """URI -> what is wrong with the root."""
     lost: Mapping[int, str] = field(default_factory=dict)

@@ -34,7 +34,7 @@ class Entry:
     module: str
     attribute: str
     help: str
-    """As in the list of commands."""
+    """The help text in the list of commands."""
     extra: str = ""
     """The extra of lethe-lake that it needs; "": none."""
 

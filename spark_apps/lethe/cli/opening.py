@@ -34,7 +34,7 @@ class Opened:
     table: Table
     facts: TableFacts
     properties: Mapping[str, str]
-    """Of the catalog, as PyIceberg names them."""
+    """The properties of the catalog, as PyIceberg names them."""
 
     def load_ledger(self, snapshot_id: int | None = None) -> ledger_store.Loaded:
         """Load the ledger of a snapshot, by default of the head.

@@ -232,7 +232,7 @@ class SearchedValues:
 
     texts: tuple[str, ...]
     bounds: Mapping[int, frozenset[bytes]] = field(default_factory=dict, repr=False)
-    """By field id, as manifests have them."""
+    """The values in the form of bounds, by field id."""
     _forms: tuple[bytes, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -552,9 +552,9 @@ class ListedObjects:
 
     storage: Storage
     paths: tuple[str, ...]
-    """Of all objects."""
+    """The paths of all objects."""
     own: tuple[str, ...]
-    """Of the objects in folders that contain only files of this table."""
+    """The paths of the objects in folders that contain only files of this table."""
     unlisted: Mapping[str, str] = field(default_factory=dict)
     """Location -> why it cannot be listed."""
 

@@ -15,22 +15,22 @@ class Limits:
     """Limits of one file. Sizes are those of the file as it is stored, in bytes."""
 
     memory_bytes: int = 512 * MIB
-    """Of the decoder, beyond what it needs to start."""
+    """Memory of the decoder, beyond what it needs to start."""
     cpu_seconds: float = 20
     cpu_seconds_per_mib: float = 20
-    """In addition."""
+    """Processor time for each MiB, in addition."""
     wall_factor: float = 5
-    """Of the processor time; only for a decoder that waits for itself."""
+    """Wall-clock time as a multiple of the processor time; only for a decoder that waits for itself."""
     nesting: int = 100
     """Levels of objects and arrays in JSON."""
     columns: int = 10_000
     rows: int = 1_000_000
     rows_per_byte: int = 10_000
-    """In addition."""
+    """Rows for each byte of the file, in addition."""
     expanded_bytes: int = 256 * MIB
-    """Of the decoded rows, or of decompressed text."""
+    """Bytes of the decoded rows, or of decompressed text."""
     expanded_per_byte: int = 200
-    """In addition."""
+    """Expanded bytes for each byte of the file, in addition."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "Limits":

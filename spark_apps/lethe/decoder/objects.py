@@ -44,7 +44,7 @@ class UnreadableObject:
     """An object of which nothing is known."""
 
     why: str = ""
-    """How it ends decoders; empty: it could not be fetched."""
+    """How the object ends decoders; empty: it could not be fetched."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class ObjectWork:
         """What an object contains, as a document of JSON. An error ends the decoder, so bad content must not raise one."""
 
     def bytes_read(self, size: int) -> int:
-        """How much of an object of this size is read at most. It limits the time."""
+        """How many bytes of an object of this size are read at most. This limits the time."""
         return size
 
     def run(self, link: ChildLink) -> None:

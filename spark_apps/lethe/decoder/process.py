@@ -49,7 +49,7 @@ NOTICED_SECONDS: Final = 30.0
 ASKED_SECONDS: Final = 0.05
 """How often a caller that waits for a decoder is asked whether it still does."""
 QUICK_SECONDS: Final = 0.3
-"""Of processor time. A decoder that has used more, and for which somebody waits, lets other processes go first."""
+"""Seconds of processor time. A decoder that has used more, and for which somebody waits, lets other processes go first."""
 _LOWER_PRIORITY: Final = 19
 _VARIABLES: Final = frozenset({"PATH", "LANG", "TZ", "TMPDIR"})
 """The variables that a decoder's server gets. Others may be credentials."""
@@ -84,7 +84,7 @@ class Death(Exception):
     """A decoder has ended before its work was done."""
 
     unit: int
-    """That it was decoding: its number, NOTHING or SEVERAL."""
+    """The number of the unit that it was decoding, or NOTHING or SEVERAL."""
     cause: DeathCause
     signal: str = ""
     """The name of the signal that ended it."""
@@ -331,13 +331,13 @@ class Unit:
     """Something to decode."""
 
     document: dict[str, Any]
-    """For the decoder."""
+    """The document for the decoder."""
     content: Content | None
-    """None: the decoder asks for ranges."""
+    """The bytes of the unit; None: the decoder asks for ranges."""
     size: int
-    """In bytes."""
+    """Size in bytes."""
     name: str
-    """For the log."""
+    """The name of the unit in the log."""
     read: Callable[[int, int], bytes] | None = None
     """Reads a range: offset, size."""
     of: Any = None

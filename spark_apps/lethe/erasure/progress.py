@@ -39,18 +39,18 @@ class HeldFile:
     content: str
     """DATA or DELETES."""
     sequence_number: int | None
-    """Of the snapshot that added it; None: unknown."""
+    """The sequence number of the snapshot that added it; None: unknown."""
     lower: str | None = None
-    """Of a data file: bounds of the batch column; None: unknown."""
+    """The lower bound of the batch column, if it is a data file; None: unknown."""
     upper: str | None = None
     deletes: bool = False
-    """Of a data file of the head: native deletes that do not repeat tombstones may apply to it."""
+    """For a data file of the head: native deletes that do not repeat tombstones may apply to it."""
     of: str | None = None
-    """Of deletes: the only data file that they apply to; None: several."""
+    """For a delete file: the only data file that it applies to; None: several."""
     values: bool = False
-    """Of deletes: they contain values of rows."""
+    """For a delete file: it contains values of rows."""
     in_partition: bool = False
-    """Of deletes: their paths, and those in them, may name the values of a partition."""
+    """For a delete file: its path, and those in it, may name the values of a partition."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class History:
     """The retained snapshots with their files."""
 
     snapshots: Mapping[int, Snapshot]
-    """By id."""
+    """The retained snapshots, by id."""
     head_id: int | None
-    """None: the table is empty."""
+    """The current snapshot; None: the table is empty."""
     files: Mapping[str, HeldFile]
     """All files of retained snapshots, by path."""
     live: frozenset[str]
@@ -111,7 +111,7 @@ class OpenErasure:
     erasure: Erasure
     result: RequestResult
     ids: IdIndex
-    """Of its batches; empty if `by_records`."""
+    """The ids of its batches; empty if `by_records`."""
     hidden: bool
     """A tombstone of one of its batches is active."""
     by_records: bool
@@ -163,7 +163,7 @@ class Marked:
     """What to write to the ledger before snapshots expire."""
 
     erasures: tuple[Erasure, ...] = ()
-    """That changed."""
+    """The erasures that changed."""
     files: tuple[PurgedFile, ...] = ()
     """New or changed files that may hold rows."""
     clean: frozenset[str] = frozenset()
@@ -306,9 +306,9 @@ class Closing:
     """How a ledger changes when erasures are closed."""
 
     keys: tuple[str, ...]
-    """Of the erasures to close."""
+    """The keys of the erasures to close."""
     set_erasures: tuple[Erasure, ...]
-    """To keep as verified."""
+    """The erasures to keep as verified."""
     close: frozenset[str]
     """Keys to remove."""
     set_files: tuple[PurgedFile, ...]

@@ -215,7 +215,7 @@ class Verification:
     run_id: str
     time: datetime
     head_id: int | None
-    """None: the table is empty."""
+    """The current snapshot; None: the table is empty."""
     snapshots: int
     """Retained."""
     refs: tuple[str, ...]
@@ -241,7 +241,7 @@ class Record:
     """An erasure record as a file."""
 
     name: str
-    """Of the file: from the restatement and the content."""
+    """The name of the record's file, which follows from the restatement and the content."""
     content: bytes
     sha256: str
 
@@ -369,7 +369,7 @@ class Statement:
     restatement: str
     """Its key."""
     record_sha256: str
-    """In hex."""
+    """The SHA-256 of the record, in hex."""
     verified_time: datetime
 
     @property
@@ -439,7 +439,7 @@ def load_signer(pem: bytes, name: str) -> Signer:
 
 
 def load_public_key(pem: bytes, name: str) -> PublicKey:
-    """As `load_signer`, for a public key."""
+    """Load a public key, with the same checks as `load_signer`."""
     try:
         key = serialization.load_pem_public_key(pem)
     except (ValueError, UnsupportedAlgorithm):

@@ -177,7 +177,7 @@ class StrayContent:
     is_data: bool = True
     """It has the format or the extension of a data file."""
     costly: str = ""
-    """How it ends whatever reads it, so nothing is known of it."""
+    """How the object ends whatever reads it, so that nothing is known of it; empty: it can be read."""
 
 
 UNKNOWN: Final = StrayContent()
@@ -200,9 +200,9 @@ class Strays:
     """The listed objects that no snapshot names."""
 
     strays: tuple[Stray, ...] = ()
-    """To read."""
+    """The objects to read."""
     uncovered: tuple[Uncovered, ...] = ()
-    """Of others."""
+    """The objects of others."""
 
 
 def find_strays(
@@ -372,7 +372,7 @@ def upload_origin(path: str, locations: Locations, writers: Iterable[Writer]) ->
 
 
 def _may_have_written(writer: Writer, open_erasure: OpenErasure) -> bool:
-    """As `Writer.may_write`; for records, also any run that began before they were purged."""
+    """Whether the writer may have written such rows; for records, also any run that began before they were purged."""
     purged = open_erasure.erasure.purged_at
     before = purged is None or writer.since < purged
     return writer.may_write(open_erasure) or (open_erasure.by_records and before)

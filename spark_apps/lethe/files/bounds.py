@@ -45,13 +45,13 @@ class FileBounds:
     upper: str | None
     """Bound of the batch column; None: unknown."""
     null_count: int | None
-    """Of the batch column; None: unknown."""
+    """The number of nulls in the batch column; None: unknown."""
     deletes: frozenset[str] = frozenset()
     """The names of native deletes that may apply to it."""
     partition: str | None = None
-    """As text (`lethe.files.bounds`); None: it has none."""
+    """The text of the partition (`partition_text`); None: it has none."""
     added_by: int | None = None
-    """Id of the snapshot that added it; None: unknown."""
+    """The id of the snapshot that added it; None: unknown."""
 
 
 def outdated(planned: Iterable[FileBounds], files_now: Iterable[FileBounds]) -> str:

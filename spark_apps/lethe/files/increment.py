@@ -121,7 +121,7 @@ class Rows:
     files: SnapshotFiles
     snapshot_id: int
     ids: frozenset[str]
-    """Of batches."""
+    """The ids of batches."""
     of_ids: bool
     """True: the rows of these batches; False: all other rows, including rows without a batch."""
 
@@ -135,7 +135,7 @@ class SnapshotRange:
     appends: tuple[int, ...] = ()
     vacuums: tuple[int, ...] = ()
     position_changes: Mapping[int, int] = field(default_factory=dict)
-    """That set or removed native deletes by position -> their parents."""
+    """The snapshots that set or removed native deletes by position, with their parents."""
     order: Mapping[int, int] = field(default_factory=dict)
     """Snapshot id -> its position in the range."""
     undoes: bool = True
@@ -151,13 +151,13 @@ class Tombstoned:
     until: frozenset[str]
     """Tombstoned at the end."""
     vacuumed: Mapping[int, frozenset[str]] = field(default_factory=dict)
-    """That a vacuum applied to a file that it removed."""
+    """By snapshot, the batches whose tombstones a vacuum applied to a file that it removed."""
     masked: Mapping[int, frozenset[str]] = field(default_factory=dict)
-    """Whose rows a snapshot hid by position, or dropped."""
+    """By snapshot, the batches whose rows it hid by position, or dropped."""
     lifted: Mapping[int, frozenset[str]] = field(default_factory=dict)
-    """Whose rows a snapshot no longer hides by position."""
+    """By snapshot, the batches whose rows it no longer hides by position."""
     masked_since: frozenset[str] = frozenset()
-    """Those of `since` whose rows were hidden by position at the start."""
+    """The batches of `since` whose rows were hidden by position at the start."""
 
     def hidden(self, after: int | None, order: Mapping[int, int]) -> frozenset[str]:
         """The batches whose rows are hidden at the end but were in a file of the snapshot `after`.

@@ -91,7 +91,7 @@ class Masked:
     rows: Mapping[str, int]
     """The number of rows in data files; missing: 0."""
     dropped: Collection[str] = ()
-    """Whole files of these batches are dropped."""
+    """The batches of which whole files are dropped."""
     beside: Collection[str] = ()
     """Rows of these batches were deleted natively before, by other means."""
     unsure: Collection[str] = ()
@@ -192,11 +192,11 @@ class DeletedPositions:
     """The positions of a data file under native deletes, by who may change these deletes."""
 
     ours: FrozenBitMap64 = NO_POSITIONS
-    """In Lethe's position deletes, or in the deletion vector, which all writers share."""
+    """The positions in Lethe's position deletes, or in the deletion vector, which all writers share."""
     theirs: tuple[FrozenBitMap64, ...] = ()
-    """In position deletes of other writers, each file for this data file only."""
+    """The positions in position deletes of other writers, each file for this data file only."""
     shared: FrozenBitMap64 = NO_POSITIONS
-    """In position deletes for several data files."""
+    """The positions in position deletes for several data files."""
 
     @property
     def all(self) -> FrozenBitMap64:
@@ -209,7 +209,7 @@ class PositionsAfter:
     """The positions after a change."""
 
     ours: FrozenBitMap64
-    """In Lethe's next delete file."""
+    """The positions in Lethe's next delete file."""
     taken_over: frozenset[int] = frozenset()
     """Which of `theirs` that file replaces."""
     still_hidden: FrozenBitMap64 = NO_POSITIONS
@@ -238,7 +238,7 @@ class PositionsPlan:
     """How the native deletes by position change."""
 
     after: Mapping[str, PositionsAfter]
-    """By path: the data files whose deletes change."""
+    """The data files whose deletes change, by path."""
     beside: frozenset[str]
     """The batches to hide with rows that were deleted before, other than by Lethe's mask."""
     still_hidden: Mapping[str, int]
@@ -287,7 +287,7 @@ class AddedFiles:
 
     files: Collection[Partitioned]
     field_id: int
-    """Of the batch column."""
+    """The field id of the batch column."""
     only_moved: bool = False
     """Their writer compacted other files: each row was in the table before, in the same partition unless the partition spec
     differs.

@@ -52,7 +52,7 @@ class Transform:
     column: tuple[str, ...]
     """The parts of its name, from the outermost."""
     number: int | None = None
-    """Of buckets, or the width of a truncation; None: the kind has none."""
+    """The number of buckets, or the width of a truncation; None: the kind has none."""
 
 
 _SIZED: Final = (TransformKind.BUCKET, TransformKind.TRUNCATE)

@@ -41,13 +41,13 @@ class ValueKind:
 
     type: ValueType
     precision: int = 0
-    """Of a decimal."""
+    """The precision of a decimal."""
     scale: int = 0
-    """Of a decimal."""
+    """The scale of a decimal."""
 
     @classmethod
     def of(cls, iceberg_type: str) -> "ValueKind | None":
-        """None: the type is not supported, because equality of its values is not exact or not useful."""
+        """The kind of a type; None: it is not supported, because equality of its values is not exact or not useful."""
         if digits := re.fullmatch(r"decimal\((\d+), ?(\d+)\)", iceberg_type):
             return cls(ValueType.DECIMAL, int(digits[1]), int(digits[2]))
         return cls(ValueType(iceberg_type)) if iceberg_type in _PARSERS else None
@@ -76,11 +76,11 @@ class Values:
         return bisect_left(self.items, value)
 
     def might_be_in(self, lower: bytes | None, upper: bytes | None) -> bool:
-        """The same, with bounds in the binary form of manifests."""
+        """Whether a value may be between bounds in the binary form of manifests."""
         return self.might_lie_in(self._bound(lower), self._bound(upper))
 
     def _bound(self, stored: bytes | None) -> Any:
-        """None: the bound is unknown, or maybe not of this kind, because the file is older than the column's type."""
+        """The value of a bound; None: unknown, or maybe not of this kind, because the file is older than the column's type."""
         if stored is None:
             return None
         match self.kind.type:
@@ -101,7 +101,7 @@ class Values:
 
 
 def _decoded(stored: bytes) -> str | None:
-    """None: not UTF-8, because a bound may be cut within a character."""
+    """The text of a bound; None: it is not UTF-8, because a bound may be cut within a character."""
     try:
         return stored.decode("utf-8")
     except UnicodeDecodeError:

@@ -35,7 +35,7 @@ class Outside:
     what: str
     """The field, or another subject such as "the table's location"."""
     value: str
-    """Of the field."""
+    """The value of the field."""
     boundary: str
     """The key in the namespace's entry of the chart's value `boundaries`."""
     allowed: str

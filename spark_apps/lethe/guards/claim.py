@@ -88,7 +88,7 @@ class Claim:
     """
 
     owner: Owner | None
-    """None: the content cannot be read, so the buffer belongs to an unknown owner."""
+    """The owner that the claim names; None: the content cannot be read, so the owner is unknown."""
 
 
 class Holder(StrEnum):
@@ -185,7 +185,7 @@ class Around:
     tables: tuple[str, ...] = ()
     """URIs of folders at or above the buffer that contain metadata of an Iceberg table."""
     claim: Claim | None = None
-    """None: the buffer has none."""
+    """The claim of the buffer; None: it has none."""
 
 
 @dataclass(frozen=True)

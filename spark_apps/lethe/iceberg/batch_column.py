@@ -17,9 +17,9 @@ class BatchColumn:
     """The batch column of a table."""
 
     field_id: int | None
-    """None: the table has no batch column."""
+    """The field id of the batch column; None: the table has no batch column."""
     positions: Mapping[int, int] = field(default_factory=dict)
-    """As `identity_positions` returns them."""
+    """By partition spec id, the position of the column's value in the partition tuple (`identity_positions`)."""
 
     @classmethod
     def of(cls, specs: Mapping[int, PartitionSpec], field_id: int | None) -> "BatchColumn":

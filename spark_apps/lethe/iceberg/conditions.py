@@ -120,7 +120,7 @@ class Column:
     fields: tuple[NestedField, ...]
     """From the top-level field to the field itself."""
     name: str
-    """As PyIceberg finds it in the schema."""
+    """The name under which PyIceberg finds the column in the schema."""
 
     @property
     def type(self) -> IcebergType:
@@ -164,11 +164,11 @@ class _Node:
         raise NotImplementedError
 
     def pruning(self) -> BooleanExpression:
-        """What is true for a file that has a row for which this is true. `AlwaysTrue`, if PyIceberg might skip such a file."""
+        """A test for files that may have a row for which this is true. `AlwaysTrue`, if PyIceberg might skip such a file."""
         raise NotImplementedError
 
     def of_groups(self, exact: Callable[[Column], bool]) -> pc.Expression | None:  # noqa: ARG002
-        """The same for row groups of a Parquet file, as Arrow understands it. None: any row group might have such a row.
+        """A test for row groups of a Parquet file that may have a row for which this is true; None: any group may.
 
         Args:
             exact: Whether the file has a top-level column, with the type that the table has.
@@ -283,7 +283,7 @@ class _IsNaN(_Node):
 
 @dataclass(frozen=True)
 class _Known(_Node):
-    """The same for every value, and unknown for a null: a comparison with what is not among the values of the type."""
+    """A comparison with what is not among the values of the type: one result for every value, and unknown for a null."""
 
     column: Column
     value: bool

@@ -48,9 +48,9 @@ class TableFacts:
     location: str
     format_version: int
     head_id: int | None
-    """None: the table is empty."""
+    """The current snapshot; None: the table is empty."""
     head_time: datetime | None
-    """UTC; None: the table is empty."""
+    """The time of the current snapshot, in UTC; None: the table is empty."""
     metadata_location: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
     snapshots: Mapping[int, Snapshot] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class TableFacts:
     """Branches and tags -> snapshot id."""
     columns: tuple[str, ...] = ()
     batch_field_id: int | None = None
-    """None: the table has no batch column, or it was dropped."""
+    """The field id of the batch column; None: the table has no batch column, or it was dropped."""
     sorted_by_batch: bool = False
     """The sort order begins with the batch column."""
     metrics_full: bool = False

@@ -175,14 +175,14 @@ class CachedMetadata:
 
     @cached_property
     def _list_at(self) -> tuple[int, int]:
-        """As `found_at`. Start and end are equal if there are no snapshots, or no such list."""
+        """The start and the end of the list of snapshots in the text; equal if there are no snapshots, or no such list."""
         if self.found_at is not None:
             return self.found_at
         start = self.text.find(_LIST) + len(_LIST)
         return (start, _decoder.raw_decode(self.text, start - 1)[1] - 1) if start >= len(_LIST) else (0, 0)
 
     def snapshot_of(self, snapshot: IcebergSnapshot) -> Snapshot:
-        """As `facts.snapshot_of`. Converts each snapshot once."""
+        """The snapshot with this id, as `facts.snapshot_of` makes it. Converts each snapshot once."""
         converted_snapshot = self.converted.get(snapshot.snapshot_id)
         if converted_snapshot is None:
             converted_snapshot = self.converted[snapshot.snapshot_id] = snapshot_of(snapshot)

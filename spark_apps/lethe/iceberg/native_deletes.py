@@ -77,7 +77,7 @@ def is_unpartitioned(spec: PartitionSpec) -> bool:
 
 
 def _is_of_unpartitioned_spec(header: Mapping[str, str]) -> bool:
-    """As `is_unpartitioned`, of the spec that a manifest's header names.
+    """Whether the spec that a manifest's header names is unpartitioned.
 
     An unknown one counts as unpartitioned, because then equality deletes may apply to any file.
     """

@@ -207,7 +207,7 @@ def _data(io: FileIO, manifest: ManifestFile, column: BatchColumn) -> Iterator[t
 
 
 def _deletes(io: FileIO, manifest: ManifestFile, in_partition: bool) -> Iterator[tuple[bool, HeldFile]]:
-    """As `_data`.
+    """The delete files of a manifest, and whether each is live. The others were removed.
 
     Args:
         in_partition: The partition spec of the manifest has partitions.
@@ -251,7 +251,7 @@ class SnapshotView:
     metadata: TableMetadata
     io: FileIO
     field_id: int | None
-    """Of the batch column; None: there is none."""
+    """The field id of the batch column; None: there is none."""
     condition: RowCondition
 
     @classmethod
@@ -309,7 +309,7 @@ class SnapshotView:
                 assert_never(which)
 
     def bounds(self, which: SnapshotFiles, snapshot_id: int) -> list[FileBounds]:
-        """The same files, without applying the filter and without deletes of other engines, for callers that plan with Spark."""
+        """The bounds of all files, without the filter and without deletes of other engines, for callers that plan with Spark."""
         match which:
             case SnapshotFiles.LIVE:
                 entries = (

@@ -176,7 +176,7 @@ class FileOutcome:
     rows: int = 0
     """Returned."""
     error: FileError | None = None
-    """Not None: no row of the batch may be committed."""
+    """Why no row of the batch may be committed; None: there is no reason."""
     keys: tuple[bytes, ...] = field(default=(), repr=False)
     """Of change data, encoded by `change_rows.encoded`."""
 

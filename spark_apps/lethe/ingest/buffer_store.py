@@ -55,7 +55,7 @@ class FileTask:
     etag: str = ""
     """Empty: unknown; then only the size shows whether the file has changed."""
     folders: str = ""
-    """Those that name values of columns, see `lethe.ingest.schema_fit.named_folders`."""
+    """The folders that name values of columns (`lethe.ingest.schema_fit.named_folders`)."""
 
     @staticmethod
     def encode(tasks: Sequence["FileTask"]) -> str:

@@ -42,9 +42,9 @@ class Checked:
     """What the files of a batch show."""
 
     rows: int | None
-    """Of all files; None: not all were read."""
+    """The rows of all files; None: not all were read."""
     refusal: RefusedBatch | None
-    """With what a consolidation would refuse the batch; None: with nothing."""
+    """How a consolidation would refuse the batch; None: it would not."""
 
 
 def columns_of(schema: Schema) -> pa.Schema:

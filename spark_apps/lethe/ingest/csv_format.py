@@ -292,7 +292,7 @@ class _Grammar:
         )
 
     def as_rfc(self, records: bytes) -> bytes:
-        """The same records without escapes: RFC 4180 writes a quote within a quoted field twice.
+        """The records without escapes: RFC 4180 writes a quote within a quoted field twice.
 
         Only a quote and the escape itself are escaped; elsewhere, the escape is an ordinary character, as for Spark.
         """

@@ -239,7 +239,7 @@ class ColumnStatistics:
     values: int
     """Their number, including nulls."""
     nulls: int | None
-    """None: unknown."""
+    """The number of nulls; None: unknown."""
     lower: Any = None
     """In Iceberg's units; None: unknown, or there are only nulls."""
     upper: Any = None

@@ -166,7 +166,7 @@ class RegistrableFile:
     document: str = ""
     """Iceberg's JSON of a data file; empty: the file has no rows and is not registered."""
     partition: str | None = None
-    """As `partition_text` writes it; None: no rows, or a value that it cannot write."""
+    """The text of the partition (`partition_text`); None: no rows, or a value that has no text."""
 
 
 def describe(

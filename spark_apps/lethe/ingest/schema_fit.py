@@ -184,7 +184,7 @@ def values_of(folders: str, table: pa.Schema, batch_column: str, batch_id: str) 
 
 
 def _parsed(text: str, wanted: pa.DataType) -> pa.Scalar | None:
-    """None: the text is not a value of this type."""
+    """The value of a text; None: the text is not a value of this type."""
     if pa.types.is_nested(wanted) or pa.types.is_binary(wanted):
         return None
     if pa.types.is_integer(wanted) and not re.fullmatch(r"[+-]?\d+", text):

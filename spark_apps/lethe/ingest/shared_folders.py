@@ -105,7 +105,7 @@ def places_around(uri: str) -> tuple[str, ...]:
 
 
 def holding_tables(places: Sequence[str], properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Those of some folders of one store that contain metadata of an Iceberg table.
+    """Find out which of some folders of one store contain metadata of an Iceberg table.
 
     Raises:
         Exception: Errors of the store.
@@ -140,7 +140,7 @@ def read_claim(uri: str, properties: Mapping[str, str]) -> Claim | None:
 
 
 def claim_in(store: ObjectStore, uri: str) -> Claim | None:
-    """The same, in an open store."""
+    """Read the claim of a buffer in an open store."""
     try:
         content = store.read(f"{uri.rstrip('/')}/{names.CLAIM_FILE}")
     except StoreError as e:

@@ -29,9 +29,9 @@ class OpenedFile:
     tables: Iterable[pa.Table]
     """The rows in pieces with this schema, read lazily."""
     rows: int | None = None
-    """All, if the file announces it."""
+    """The number of all rows, if the file announces it."""
     expanded: int | None = None
-    """Bytes without compression, if the file announces it."""
+    """The bytes without compression, if the file announces it."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Compression:
     name: str
     magic: bytes
     codec: str | None
-    """Arrow's name; None: Lethe does not read it."""
+    """Arrow's name of the codec; None: Lethe does not read it."""
 
 
 COMPRESSIONS: Final = (

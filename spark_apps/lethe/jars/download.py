@@ -97,7 +97,7 @@ class DownloadProgress:
     bytes: int
     """Downloaded so far."""
     total_bytes: int | None
-    """None: the server does not say."""
+    """The size of the jar; None: the server does not say."""
 
 
 def repository(environ: Mapping[str, str]) -> str:

@@ -102,7 +102,7 @@ def _differs(written: Any, schema: Any) -> bool:
 
 
 def _bare(schema: Any) -> dict[str, Any]:
-    """Without what fastavro has added."""
+    """The schema without what fastavro has added."""
     return {k: v for k, v in schema.items() if not k.startswith("__")}
 
 
@@ -278,7 +278,7 @@ class PartFormat(Generic[K, T]):
     of_record: Callable[[Mapping[str, Any]], T]
     key: Callable[[T], K]
     text: Callable[[K], str]
-    """Of a key: files are sorted by it."""
+    """The text of a key: files are sorted by it."""
     text_field: str
     """The field of the record with that text."""
 

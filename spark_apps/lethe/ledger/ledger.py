@@ -86,7 +86,7 @@ class Ranges:
 
 
 def _united(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
-    """The same set as disjoint intervals, in order."""
+    """The ranges as disjoint intervals, in order."""
     found: list[Interval] = []
     for lo, hi in sorted(intervals, key=lambda i: (i[0] is not None, i[0] or "")):
         if found:
@@ -122,20 +122,20 @@ class BatchEntry:
     restatement: str | None = None
     """Key of the request that reverted, replaced or added it; None: none did."""
     replaced_by: str | None = None
-    """Batch id; None: not replaced."""
+    """The id of the batch that replaced it; None: not replaced."""
     rows: int | None = None
-    """None: unknown, because Lethe did not promote it."""
+    """The number of its rows; None: unknown, because Lethe did not promote it."""
     bytes: int | None = None
-    """None: unknown."""
+    """The size of its rows; None: unknown."""
     snapshot_id: int | None = None
-    """Of the commit that promoted it; filled in when it is read."""
+    """The snapshot of the commit that promoted it; filled in when it is read."""
     objects: tuple[BufferedObject, ...] = ()
     refusal: Refusal | None = None
-    """None: not refused."""
+    """Why it was refused; None: not refused."""
     partitions: tuple[str, ...] | None = None
-    """That its rows may be in, as lethe.files.bounds writes them; None: any."""
+    """The partitions that its rows may be in, as `lethe.files.bounds` writes them; None: any."""
     evict_by: datetime | None = None
-    """Of a deleted batch: when its bytes must be gone; None: no deadline."""
+    """When the bytes of a deleted batch must be gone; None: no deadline."""
     registered: bool = False
     """Its objects are data files of the table, so retention does not delete them."""
 
@@ -183,9 +183,9 @@ class Ledger:
     erasures: tuple[Erasure, ...] = ()
     carriers: tuple[Carrier, ...] = ()
     purged_files: Mapping[str, PurgedFile] = field(default_factory=lambda: _EMPTY)
-    """By path: must be deleted from the storage."""
+    """The files to delete from the storage, by path."""
     recorded: Statistics | None = field(default=None, compare=False)
-    """As stored with the ledger; None: compute them."""
+    """The statistics that are stored with the ledger; None: compute them."""
 
     @property
     def open_erasures(self) -> tuple[Erasure, ...]:
@@ -208,7 +208,7 @@ class Ledger:
 
     @property
     def statistics(self) -> Statistics:
-        """As stored with the ledger. If nothing is stored, each access counts again, which reads the whole ledger."""
+        """The statistics that are stored with the ledger. If nothing is stored, each access reads the whole ledger and counts."""
         return self.recorded if self.recorded is not None else counted(self)
 
     @property
@@ -288,15 +288,15 @@ class ResolvedDelta:
     """A delta, resolved on its ledger."""
 
     tombstones: Mapping[tuple[int, str], Tombstone]
-    """That are set."""
+    """The tombstones that are set."""
     untombstoned: Mapping[tuple[int, str], Tombstone]
-    """That are removed, as they were."""
+    """The tombstones that are removed, as they were."""
     batches: Mapping[str, BatchEntry]
-    """That are set."""
+    """The batches that are set."""
     forgotten: Mapping[str, BatchEntry]
-    """That are removed, as they were."""
+    """The batches that are removed, as they were."""
     requests: Mapping[str, RequestEntry]
-    """That are set."""
+    """The requests that are set."""
     erasures: tuple[Erasure, ...]
     """All, afterwards."""
     added: int
@@ -447,7 +447,7 @@ def settled_batch(entry: BatchEntry, snapshot_id: int | None) -> BatchEntry:
 
 
 def settled_request(entry: RequestEntry, snapshot_id: int | None) -> RequestEntry:
-    """As `settled_batch`, for the result of a request that succeeded."""
+    """The entry with the snapshot id of its commit in its result, if the request succeeded and the id was unknown."""
     if snapshot_id is None or entry.result.get("snapshotId") is not None or not entry.result.get("succeeded"):
         return entry
     return replace(entry, result={**entry.result, "snapshotId": snapshot_id})

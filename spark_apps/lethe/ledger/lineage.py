@@ -59,7 +59,7 @@ class Snapshot:
 
     id: int
     parent_id: int | None
-    """None: a root of history; ERASED: unknown."""
+    """The parent snapshot; None: a root of history; ERASED: unknown."""
     sequence_number: int
     timestamp_ms: int
     """Since 1970."""
@@ -128,7 +128,7 @@ class Resolution:
     bare: tuple[int, ...] = ()
     """The bare snapshots on the way, newest first."""
     carrier_sequence_number: int | None = field(default=None, compare=False)
-    """Of the carrier; None: at a root of history. Not compared, because it follows from the carrier."""
+    """The sequence number of the carrier; None: at a root of history. Not compared, because it follows from the carrier."""
 
 
 def resolve(

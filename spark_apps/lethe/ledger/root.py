@@ -85,9 +85,9 @@ class Statistics:
     states: Mapping[str, int] = field(default_factory=dict)
     """Batches by state."""
     oldest_added_on: datetime | None = None
-    """Of the active tombstones; None: there are none."""
+    """When the oldest active tombstone was added; None: there are none."""
     next_evict_by: datetime | None = None
-    """Of the active tombstones; None: none has a deadline."""
+    """The next deadline of the active tombstones; None: none has a deadline."""
     tombstoned_rows: int | None = field(default=0, compare=False)
     """Rows of tombstoned batches, where known; None: not counted."""
 

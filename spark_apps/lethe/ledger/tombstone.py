@@ -60,7 +60,7 @@ class Tombstone:
     added_on: datetime
     """UTC."""
     evict_by: datetime | None = None
-    """UTC; None: no deadline."""
+    """When the bytes must be gone, in UTC; None: no deadline."""
     meta: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -187,7 +187,7 @@ class Erasure:
     restatement: str
     """The key of the request."""
     field_id: int
-    """Of the column that names the rows: the batch column, or for records any other."""
+    """The field id of the column that names the rows: the batch column, or for records any other."""
     evict_by: datetime | None
     """The deadline; None: there is none."""
     purged_by: int | None = None

@@ -274,7 +274,7 @@ class Filter:
     io_properties: dict[str, str]
 
     def attempt(self, file: FileToFilter) -> Filtered:
-        """As a call, with a path of the new file that no other attempt of the task has."""
+        """Filter the file into a new file with a path that no other attempt of the task has."""
         return self(replace(file, to=path_of_attempt(file.to)))
 
     def __call__(self, file: FileToFilter) -> Filtered:

@@ -170,7 +170,7 @@ def dictionary_columns(found: Struct) -> DictionaryColumns:
 
 
 def _encodings(data: Struct) -> Iterator[int]:
-    """Of the data pages of a column chunk."""
+    """The encodings of the data pages of a column chunk."""
     counts = data.get(footer.ENCODING_STATS)
     for one in counts.items if counts is not None else ():
         if one[footer.PAGE_TYPE] in _DATA_PAGES and one[footer.PAGE_COUNT]:
@@ -300,7 +300,7 @@ class PurgeSource:
         return GroupBounds(str(statistics.min), str(statistics.max))
 
     def _statistics(self, group: int, path: str) -> Any:
-        """Of a column. None: unknown."""
+        """The statistics of a column; None: unknown."""
         of_group = self.parquet.metadata.row_group(group)
         columns = (of_group.column(n) for n in range(of_group.num_columns))
         return next(c.statistics for c in columns if c.path_in_schema == path)

@@ -507,7 +507,7 @@ class Reading:
         return {f.source_id: file.partition[n] for n, f in fields if isinstance(f.transform, IdentityTransform)}
 
     def _promising(self, fragment: Any, physical: pa.Schema, known: Sequence[FileField]) -> Any:
-        """Without the row groups that hold no row of the condition, by the statistics in the footer."""
+        """The row groups that may hold a row of the condition, by the statistics in the footer."""
         types = {f.field_id: (name, f.type) for name, f in zip(physical.names, known, strict=True)}
 
         def is_exact(column: Column) -> bool:
@@ -519,7 +519,7 @@ class Reading:
 
 
 def _without(rows: pa.RecordBatch, begin: int, deleted: Positions) -> pa.RecordBatch:
-    """Without the deleted rows.
+    """The rows of the batch without the deleted ones.
 
     Args:
         begin: The position of the first row.
@@ -538,7 +538,7 @@ class ReadPart:
 
     files: tuple[PlannedFile, ...]
     ids: frozenset[str] = frozenset()
-    """Of batches."""
+    """The ids of batches."""
     of_ids: bool = False
     """True: read the rows of these batches; False: read all other rows."""
 
@@ -606,7 +606,7 @@ def _is_one_of(values: pa.Array, ids: pa.Array) -> pa.Array:
 
 
 def _decoded(batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
-    """The same rows; a column that was read as a dictionary becomes text."""
+    """The rows, with text in place of a column that was read as a dictionary."""
     at = batch.schema.get_field_index(column)
     if at < 0 or not pa.types.is_dictionary(batch.schema.field(at).type):
         return batch

@@ -182,7 +182,7 @@ class Scan:
     snapshot_id: int | None
     """The snapshot to read, or the end of the increment; None: the table has no snapshots."""
     columns: tuple[str, ...]
-    """In the order of the result."""
+    """The names of the columns, in the order of the result."""
     view: SnapshotView = field(repr=False)
     plan: Callable[[], tuple[ReadPart, ...]] = field(repr=False)
 

@@ -110,9 +110,9 @@ class IdList:
     """A list of batch ids, and the digest that shows later whether the list has changed."""
 
     ids: tuple[str, ...]
-    """Without duplicates, in the order of the list."""
+    """The ids without duplicates, in the order of the list."""
     sha256: str
-    """Of the bytes, as `sha256sum` prints it."""
+    """The SHA-256 of the bytes, as `sha256sum` prints it."""
 
 
 def parse_ids(content: bytes, where: str) -> IdList:
@@ -180,7 +180,7 @@ class GroupPlan:
     delta: Delta
     """The changes of all requests that are carried out; empty if there is none."""
     results: Mapping[str, RequestResult]
-    """Of all requests of the group, by key."""
+    """The results of all requests of the group, by key."""
     carried_out: tuple[str, ...]
     """Keys of the requests in the delta."""
     adds: tuple[str, ...]
@@ -337,7 +337,7 @@ class Sized(Protocol):
 
     @property
     def size(self) -> int:
-        """In bytes. A dry run adds up the sizes of the files that were found."""
+        """The size in bytes. A dry run adds up the sizes of the files that were found."""
 
 
 def plan_dry_run(

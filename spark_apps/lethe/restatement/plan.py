@@ -315,7 +315,7 @@ class ReplacementRows:
     rows: int
     bytes: int
     partitions: tuple[str, ...] | None = None
-    """That contain the rows; None: any."""
+    """The partitions that contain the rows; None: any."""
 
 
 @dataclass(frozen=True)

@@ -79,13 +79,13 @@ class CandidateFile:
     format_name: str
     """PARQUET, ORC or AVRO."""
     partition: str | None
-    """As `lethe.files.bounds` writes it; None: unknown."""
+    """The text of the partition, as `lethe.files.bounds` writes it; None: unknown."""
     deletes: frozenset[str]
     """Names of the native deletes that may apply to it."""
     keys: frozenset[str]
-    """Of the searches that have to read it."""
+    """The keys of the searches that have to read it."""
     if_absent: frozenset[str]
-    """Those of `keys` that match every row if the file lacks their column."""
+    """The keys of the searches that match every row if the file lacks their column."""
     absent: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
     """By search, for each of its columns: the index of the value that all rows hold if the file lacks that column; None: no
     wanted value.
@@ -189,13 +189,13 @@ class Suspect:
     all_rows_deleted: bool
     """All its rows are tombstoned."""
     format_name: str
-    """As Iceberg writes it."""
+    """The name of the file's format, as Iceberg writes it."""
     spec_id: int
     manifest: str
     groups: int = 0
     """Row groups; 0: its entry does not say where they begin."""
     sort_order_id: int | None = None
-    """None: its entry names none."""
+    """The id of the sort order; None: the file's entry names none."""
 
 
 class LiveSuspects:
@@ -392,7 +392,7 @@ class Survey:
     erase_by: datetime | None
     """The deadline of rows under native deletes; None: there is none."""
     plan: VacuumPlan
-    """Of the whole run, by bounds."""
+    """The plan of the whole run, by bounds."""
     planned: VacuumPlanned
     """The plan as the run's result reports it."""
 

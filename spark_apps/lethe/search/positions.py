@@ -38,7 +38,7 @@ class Columns:
     """An open data file."""
 
     names: Mapping[int, str]
-    """Of columns, by the field ids in the file; empty: the file has no field ids."""
+    """The names of columns, by the field ids in the file; empty: the file has no field ids."""
     known: tuple[str, ...]
     """The names of all top-level columns."""
     rows: int
@@ -161,7 +161,7 @@ class Wanted:
     """The values of a column to search for."""
 
     field_id: int
-    """Of the column, in Iceberg."""
+    """The Iceberg field id of the column."""
     values: Values
     array: pa.Array = field(repr=False, compare=False)
     """The values as an Arrow array."""

@@ -220,11 +220,11 @@ class StrayWork(ObjectWork):
     """What a decoder does with objects that no snapshot names."""
 
     field_id: int
-    """Of the batch column."""
+    """The field id of the batch column."""
     schema: Schema
 
     def bytes_read(self, size: int) -> int:
-        """At most `BYTES_AT_MOST`, so that a larger object gets no more time."""
+        """How many bytes are read: at most `BYTES_AT_MOST`, so that a larger object gets no more time."""
         return min(size, BYTES_AT_MOST)
 
     def read(self, stream: BinaryIO, path: str) -> Any:

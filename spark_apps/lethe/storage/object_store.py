@@ -70,7 +70,7 @@ class Content:
 
     data: bytes
     etag: str
-    """Without quotes, as in a listing; empty: the store has none."""
+    """The ETag without quotes, as in a listing; empty: the store has none."""
 
 
 class ObjectReader(io.RawIOBase):
@@ -188,7 +188,7 @@ class FolderListing:
         return None if content is None else content.data
 
     def create(self, name: str, content: bytes) -> bool:
-        """As `ObjectStore.put_if_absent`."""
+        """Create an object with this content, unless it exists, as `ObjectStore.put_if_absent`."""
         return self._store.put_if_absent(self._of(name), content)
 
     def replace(self, name: str, content: bytes) -> None:

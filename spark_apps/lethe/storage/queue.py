@@ -41,7 +41,7 @@ class QueueMessage:
     receipt: str
     """Needed to delete the message; valid while the message is hidden."""
     receives: int
-    """How often it was received, including this time."""
+    """How often the message was received, including this time."""
     sent: datetime
 
 

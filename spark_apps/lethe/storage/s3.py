@@ -249,7 +249,7 @@ def _etag(found: Mapping[str, Any]) -> str:
 
 
 def store_error_of(uri: str, error: Exception) -> StoreError:
-    """The same error of boto3 as one of a store."""
+    """The StoreError for an error of boto3."""
     code = code_of(error)
     if code in _DENIED:
         code = DENIED
@@ -272,7 +272,7 @@ class UploadedPart:
     number: int
     """From 1."""
     size: int
-    """In bytes."""
+    """Size in bytes."""
     etag: str
 
 
@@ -450,9 +450,9 @@ class CopySource:
 
     uri: str
     size: int
-    """In bytes."""
+    """Size in bytes."""
     etag: str
-    """As the server gave it."""
+    """The ETag, as the server gave it."""
     read: Callable[[int, int], bytes]
     """Reads so many bytes from a position, without the server's copies. It raises what it likes."""
 

@@ -76,13 +76,13 @@ class SnapshotTree:
     """The retained snapshots of a table."""
 
     snapshots: Mapping[int, Snapshot]
-    """By id."""
+    """The retained snapshots, by id."""
     head_id: int | None
-    """None: the table is empty."""
+    """The current snapshot; None: the table is empty."""
     refs: Mapping[str, int]
     """Branches and tags -> snapshot id."""
     carriers: tuple[Carrier, ...] = ()
-    """Of the head's ledger."""
+    """The carriers of the head's ledger."""
 
 
 def plan_expiry(tree: SnapshotTree, limits: SnapshotLimits, now: datetime, by_age: bool = True) -> tuple[int, ...]:
@@ -344,7 +344,7 @@ class Orphans:
     files: tuple[str, ...] = ()
     """URIs."""
     bytes: int = 0
-    """In total."""
+    """The total size."""
 
 
 @dataclass(frozen=True)

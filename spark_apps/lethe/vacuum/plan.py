@@ -384,9 +384,9 @@ class ScannedSnapshot:
 
     snapshot_id: int
     tombstones: tuple[Tombstone, ...]
-    """To purge."""
+    """The tombstones to purge."""
     suspects: Suspects
-    """Of these tombstones."""
+    """The index of these tombstones."""
     all_rows_deleted: Collection[FileBounds]
     """Files in which all rows are tombstoned: deleting them is free, so it needs no budget."""
     may_contain_deleted_rows: Collection[FileBounds]
@@ -536,7 +536,7 @@ class SmallPurge:
 
     bounds: FileBounds
     format_name: str
-    """As Iceberg writes it."""
+    """The name of the file's format, as Iceberg writes it."""
     spec_id: int
     loses: int | None
     """Rows that it loses; None: unknown."""
@@ -585,9 +585,9 @@ class ExpectedBytes:
     """What becomes of the bytes of files to rewrite. The rest is in files without deleted rows, which stay."""
 
     copied: int = 0
-    """In row groups without deleted rows, which are copied."""
+    """Bytes in row groups without deleted rows, which are copied."""
     encoded: int = 0
-    """In other row groups, and in files that Spark rewrites."""
+    """Bytes in other row groups, and in files that Spark rewrites."""
 
 
 def expected_bytes(

@@ -148,7 +148,7 @@ class TableLayout:
 
     @cached_property
     def partition_types(self) -> tuple[IcebergType, ...]:
-        """Of the values of a partition, in the order of the spec's fields."""
+        """The types of the values of a partition, in the order of the spec's fields."""
         schema = self.target.schema
         return tuple(f.transform.result_type(schema.find_type(f.source_id)) for f in self.target.spec.fields)
 

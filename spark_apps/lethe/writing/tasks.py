@@ -37,7 +37,7 @@ class Cell(NamedTuple):
     """Where rows belong: which partitions, and which batches."""
 
     bucket: int
-    """Of the hash of the partition; below `BUCKETS`."""
+    """The bucket of the hash of the partition; below `BUCKETS`."""
     range: int
     """Rows of a lower range are of batches that come before."""
 
@@ -263,7 +263,7 @@ class TaskReport:
     """What a task tells the driver, besides the rows."""
 
     outcomes: dict[tuple[str, str], FileOutcome] = field(default_factory=dict)
-    """By batch id and URI."""
+    """The outcomes of files, by batch id and URI."""
     blocks: BlockFacts = field(default_factory=BlockFacts)
 
     def add(self, other: "TaskReport") -> None:
@@ -285,7 +285,7 @@ class ReadTask:
 
     reader: Reader
     layout: TableLayout | None
-    """None: the rows are not divided by partition."""
+    """How to divide the rows by partition; None: they are not divided."""
     collector: Collector
 
     def __call__(self, groups: Iterator[tuple[int, int, str]]) -> Iterator[Block]:

@@ -176,7 +176,7 @@ class RunSession:
     catalog_properties: Mapping[str, str]
     cancelled: threading.Event
     monitor: ExecutorMonitor | None = field(default=None, init=False)
-    """None: the run has no executors."""
+    """The monitor of the executors; None: the run has none."""
 
     def open(self) -> RunContext:
         """Start Spark. With executors, wait until the first one runs.

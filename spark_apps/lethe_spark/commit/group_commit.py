@@ -183,7 +183,7 @@ class GroupCommit:
     aside: Mapping[str, RequestResult] = field(default_factory=dict)
     """Results of requests that cannot be carried out, known before the start, by key."""
     listed_snapshot_id: int | None = None
-    """As in `RestatementSpec`."""
+    """The snapshot whose batches a list names, as in `RestatementSpec`."""
 
     def carry_out(self) -> Committed[GroupPlan]:
         """Plan, write the replacements, commit. Start again if other data must be written than was.

@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 @contextmanager
 def noted_run(context: Run, table: IcebergTable, batch_ids: Iterable[str] | None) -> Iterator[None]:
-    """As `noted`, for a run with a `run.json`."""
+    """Keep a note while a run with a `run.json` writes; see `noted`."""
     with noted(context, table, batch_ids, context.spec.attempt, context.spec.ended_attempts):
         yield
 

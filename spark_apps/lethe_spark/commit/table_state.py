@@ -40,7 +40,7 @@ class ParsedMetadata:
     that was dropped and created again has the same names.
     """
     facts: dict[tuple[str, str], TableFacts] = field(default_factory=dict)
-    """By the name of the batch column, and the name of the table in messages."""
+    """The facts, by the name of the batch column, and the name of the table in messages."""
 
 
 _newest: Final[WeakKeyDictionary[IcebergTable, ParsedMetadata]] = WeakKeyDictionary()

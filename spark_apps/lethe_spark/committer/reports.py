@@ -40,9 +40,9 @@ class CommitterHealth:
     """When the mailbox and the JVM last answered. No I/O."""
 
     mailbox_time: float | None = None
-    """Monotonic seconds. None: never."""
+    """When the mailbox was last heard of, in monotonic seconds; None: never."""
     jvm_time: float | None = None
-    """Monotonic seconds. None: never."""
+    """When the JVM last answered, in monotonic seconds; None: never."""
 
     def trouble(self, now: float) -> str:
         """Why this process cannot work; empty if it can."""
@@ -121,7 +121,7 @@ def renewal(holder: str, now: datetime) -> dict[str, Any]:
 
 
 class CommitterMetrics(MailboxMetrics):
-    """One per process."""
+    """The Prometheus metrics of the committer, one object per process."""
 
     def __init__(
         self, namespace: str, mailbox: Mailbox[Any], lock: threading.Condition, health: CommitterHealth

@@ -499,7 +499,7 @@ class _NoMasker:
     """Refuses to write native deletes, which needs a search in data files."""
 
     native: NativeDeletes | None
-    """As `spec.deletes`."""
+    """The kind of native deletes, from `spec.deletes`."""
     written: list[str] = field(default_factory=list)
 
     def masks(self, base: Base, delta: Delta, lifts: Lifts, mask: bool = True) -> Masks:  # noqa: ARG002

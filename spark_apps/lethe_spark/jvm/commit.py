@@ -289,7 +289,7 @@ class RowDelta:
 
 @dataclass(frozen=True)
 class RewriteManifests:
-    """The same files in new manifests (`lethe.vacuum.housekeeping`). Operation `replace`."""
+    """Moves the entries of data files into new manifests (`lethe.vacuum.housekeeping`). Operation `replace`."""
 
     replaced: frozenset[str]
     """Paths of the manifests that are replaced."""

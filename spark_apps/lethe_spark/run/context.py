@@ -265,7 +265,7 @@ class Arguments:
     confs: Mapping[str, str]
     """Spark settings."""
     scaling: Scaling | None = None
-    """None: the settings decide whether there are executors, and nothing else does."""
+    """How the executors are chosen; None: the settings decide whether there are any, and nothing else does."""
     fresh: bool = False
     """Each run gets a new session, without the settings and views of earlier runs of the process."""
 

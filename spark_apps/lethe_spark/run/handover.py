@@ -47,7 +47,7 @@ class SessionAnswer:
     ready: bool
     """True: it is ready for a run; False: it has just ended one, and cleans up before it is ready."""
     delivered: bool = False
-    """Of the run that ended: whether its result is in the ConfigMap."""
+    """Whether the result of the run that ended is in the ConfigMap."""
     # Of the JVM after a garbage collection, in bytes; 0: not measured.
     heap_used: int = 0
     heap_max: int = 0

@@ -22,7 +22,7 @@ class PodApi:
 
     kube: Kube
     namespace: str
-    """Of the pod."""
+    """The namespace of the pod."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], manager: str) -> "PodApi | None":
@@ -76,7 +76,7 @@ class StatusConfigMap:
     api: PodApi
     name: str
     prefix: str
-    """Of the run's keys."""
+    """The prefix of the run's keys."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "StatusConfigMap | None":

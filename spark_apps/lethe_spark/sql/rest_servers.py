@@ -423,7 +423,9 @@ _GUARDS: Final[dict[str, tuple[Mapping[str, str], RestGuard]]] = {}
 
 
 def spark_properties(name: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """As `catalogs.spark_properties`. A REST catalog is asked through its guard, which lives as long as this process.
+    """Spark's properties of a catalog (`catalogs.spark_properties`). A REST catalog is asked through its guard.
+
+    The guard lives as long as this process.
 
     Raises:
         InputError: `UnsupportedCatalog`.

@@ -210,7 +210,7 @@ class _BatchWorker:
 
     ids: "Broadcast[list[str]]"
     request: BatchSearch
-    """Without its ids, which are broadcast."""
+    """The request without its ids, which are broadcast."""
     strict: bool
 
     def search(self, files: Iterable[CandidateFile]) -> Iterator[FileResult]:
@@ -252,9 +252,9 @@ class RowCounts:
     """Rows of data files."""
 
     read: int
-    """Also those that native deletes hide."""
+    """The number of all rows, also of those that native deletes hide."""
     kept: int
-    """Those that a rewrite writes."""
+    """The number of the rows that a rewrite writes."""
 
 
 def count_without_batches(scanned: ScannedFiles, column: str, ids: Collection[str]) -> RowCounts:

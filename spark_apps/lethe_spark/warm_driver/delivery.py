@@ -242,7 +242,7 @@ class Delivery:
             self._config_map(entry).put_all({RESULT: failed.to_json(), PROGRESS: last.to_json()})
 
     def _documents(self, entry: MailboxEntry) -> Mapping[str, str] | None:
-        """None: the Dataset was deleted."""
+        """The documents of the Dataset's runs; None: the Dataset was deleted."""
         try:
             return self._config_map(entry).documents()
         except NotFound:

@@ -66,7 +66,7 @@ BROKEN: Final = 1
 
 
 class WarmDriverMetrics(MailboxMetrics):
-    """One per process."""
+    """The Prometheus metrics of the supervisor, one object per process."""
 
     def __init__(self, namespace: str, mailbox: Mailbox[Any], lock: threading.Condition) -> None:
         super().__init__("lethe_warm_driver", namespace, mailbox, lock)

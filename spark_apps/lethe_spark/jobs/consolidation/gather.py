@@ -188,9 +188,9 @@ class WrittenBatches:
 
     files: tuple[DataFile, ...]
     batches: Mapping[str, WrittenBatch]
-    """By batch id."""
+    """The written batches, by id."""
     refused: Mapping[str, JudgedBatch]
-    """By batch id."""
+    """The refused batches, by id."""
     staged: int | None = None
     """The snapshot that keeps the files. None: the files are not staged."""
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -226,7 +226,7 @@ class GatheredBatches:
     batches: Mapping[str, BufferedBatch]
     """Complete batches with data files, by batch id."""
     missing: Mapping[str, str]
-    """As in `WrittenBatches`."""
+    """Why requested batches are not there, by id."""
     mixed: Mapping[str, JudgedBatch]
     """Refused, because they contain refused objects and new ones; by batch id."""
     found: SelectedBatches

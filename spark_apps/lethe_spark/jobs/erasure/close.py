@@ -86,9 +86,9 @@ class CheckedErasures:
     refs: tuple[str, ...]
     """The names of tags and branches."""
     head_id: int | None
-    """None: the table is empty."""
+    """The current snapshot; None: the table is empty."""
     blockers: dict[str, list[ErasureBlocker]] = field(default_factory=dict)
-    """By key of the erasure."""
+    """What blocks the others, by key of the erasure."""
     leftovers: int = 0
     """The number of files that no snapshot names and that may be removed."""
     is_outdated: bool = False

@@ -154,7 +154,7 @@ class RowEraser:
     context: RunContext
     table: SparkTable
     _wanted: dict[str, AnyWanted] = field(default_factory=dict, repr=False)
-    """By the key of the request."""
+    """What is searched for, by the key of the request."""
     _found: dict[str, Mapping[str, FrozenBitMap64]] = field(default_factory=dict)
     """Row positions, by the path of the file, then by the key of the request."""
     _unsure: dict[str, str] = field(default_factory=dict)

@@ -88,7 +88,7 @@ class SparkMasker:
     context: RunContext
     table: SparkTable
     native: NativeDeletes | None
-    """As `spec.deletes`."""
+    """The kind of native deletes, from `spec.deletes`."""
     written: list[str] = field(default_factory=list)
     """The paths of all files that it wrote."""
     _asked: dict[str, frozenset[str]] = field(default_factory=dict)

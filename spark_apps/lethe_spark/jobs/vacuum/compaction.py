@@ -159,7 +159,7 @@ class Compacted:
     merged: int = 0
     """The number of files that were merged into others."""
     snapshot_id: int | None = None
-    """Of the last commit; None: nothing was committed."""
+    """The snapshot of the last commit; None: nothing was committed."""
     stopped: bool = False
     """The time was up before all planned files were merged."""
     why: str = ""

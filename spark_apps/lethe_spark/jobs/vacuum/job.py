@@ -97,7 +97,7 @@ class Swept:
     bytes: int = 0
     """Their total size."""
     removed: int = 0
-    """How many were removed."""
+    """The number of files that were removed."""
     listing: tuple[str, ...] = ()
     """The first of them, for users."""
     stopped: bool = False

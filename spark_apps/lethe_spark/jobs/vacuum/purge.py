@@ -271,9 +271,9 @@ class PurgeProgress:
     added: tuple[DataFile, ...] = ()
     """The new files that replace the rewritten ones."""
     copied_bytes: int = 0
-    """Of row groups that were copied into them."""
+    """Bytes of row groups that were copied into them."""
     format_version: int = 0
-    """Of the table when they were written."""
+    """The format version of the table when they were written."""
 
 
 @dataclass(frozen=True)
@@ -398,7 +398,7 @@ class Tally:
     """What the steps of a run have done so far."""
 
     snapshot_id: int | None = None
-    """Of the last commit; None: nothing was committed."""
+    """The snapshot of the last commit; None: nothing was committed."""
     steps: int = 0
     """The number of steps with a commit."""
     tombstones: int = 0
@@ -411,11 +411,11 @@ class Tally:
     files_added: int = 0
     bytes_rewritten: int = 0
     bytes_copied: int = 0
-    """Of these, in row groups that were copied."""
+    """Bytes, of these, in row groups that were copied."""
     files_in_vain: int = 0
     """Files that were rewritten and held no rows to purge."""
     seconds: float = 0.0
-    """Of planning, writing and committing."""
+    """Seconds of planning, writing and committing."""
 
 
 @dataclass
