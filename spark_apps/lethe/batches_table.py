@@ -262,36 +262,40 @@ def _settled(
     affected = _holding(tracking, files, touched)
     old = Totals()
     stay: dict[int, pa.Table] = {}  # the rows to keep of files with a touched batch
-    for at, content in zip(affected, rows_in(tracking.io, [files[at] for at in affected]), strict=True):
+    for index, content in zip(affected, rows_in(tracking.io, [files[index] for index in affected]), strict=True):
         mask = among(content, touched)
         old = old.plus(totals_of(content.filter(mask)))
-        stay[at] = content.filter(pc.invert(mask))
+        stay[index] = content.filter(pc.invert(mask))
     contents: list[pa.Table] = []
     gone = set(affected)
     new_by_state = dict(by_state(new))
     for state in dict.fromkeys([*new_by_state, *(f.state for f in files)]):
-        own = [at for at, f in enumerate(files) if f.state == state]
-        records = [stay[at].num_rows if at in stay else files[at].records for at in own]
+        own = [index for index, f in enumerate(files) if f.state == state]
+        records = [stay[index].num_rows if index in stay else files[index].records for index in own]
         fresh = new_by_state.get(state, ARROW.empty_table())
         chosen = [own[n] for n in to_merge(records, fresh.num_rows, SIZES)] if fresh.num_rows or gone & set(own) else []
-        unread = [at for at in chosen if at not in stay]
-        read = dict(zip(unread, rows_in(tracking.io, [files[at] for at in unread]), strict=True))
+        unread = [index for index in chosen if index not in stay]
+        read = dict(zip(unread, rows_in(tracking.io, [files[index] for index in unread]), strict=True))
         gone.update(chosen)
-        contents += pieces(pa.concat_tables([fresh, *(stay.pop(at, read.get(at)) for at in chosen)]), SIZES.cap)
-        contents += [rows for at in own if at not in chosen and (rows := stay.get(at)) is not None and rows.num_rows]
-    return [files[at] for at in sorted(gone)], contents, old
+        contents += pieces(
+            pa.concat_tables([fresh, *(stay.pop(index, read.get(index)) for index in chosen)]), SIZES.cap
+        )
+        contents += [
+            rows for index in own if index not in chosen and (rows := stay.get(index)) is not None and rows.num_rows
+        ]
+    return [files[index] for index in sorted(gone)], contents, old
 
 
 def _holding(tracking: Table, files: Sequence[TrackingFile], ids: pa.Array) -> list[int]:
     """The positions of the files that contain one of the batches: first by bounds, then by their ids."""
     index = IdIndex(ids.to_pylist())
-    near = [at for at, f in enumerate(files) if index.might_hold(f)]
+    near = [number for number, f in enumerate(files) if index.might_hold(f)]
 
-    def holds(at: int) -> bool:
-        return bool(pc.any(pc.is_in(ids_in(tracking.io, files[at]).cast(ids.type), value_set=ids)).as_py())
+    def holds(number: int) -> bool:
+        return bool(pc.any(pc.is_in(ids_in(tracking.io, files[number]).cast(ids.type), value_set=ids)).as_py())
 
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
-        return [at for at, held in zip(near, pool.map(holds, near), strict=True) if held]
+        return [number for number, held in zip(near, pool.map(holds, near), strict=True) if held]
 
 
 def _buffered(
@@ -570,8 +574,8 @@ def _update(tracking: Table, tracked: _Tracking, update: TrackingUpdate, step: C
     if base is not None and base.ledger == pointer and waiting is None:
         return Tracked(name, base)
     if waiting is not None:
-        known = get_many(batches, [r.batch_id for r in waiting])
-        waiting = [r for r in waiting if r.batch_id not in known]
+        promoted_entries = get_many(batches, [r.batch_id for r in waiting])
+        waiting = [r for r in waiting if r.batch_id not in promoted_entries]
     change: BatchesTableChange | None = None
     if base is not None:
         try:

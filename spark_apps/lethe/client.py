@@ -108,10 +108,10 @@ class Ingest:
         upload = self._call("POST", self._uploads, {"batchId": batch_id, "files": announced})
         missing = [f for f in upload["files"] if f["state"] == "Missing"]
         on_bytes(sum(f["size"] for f in upload["files"]) - sum(f["size"] for f in missing))
-        at = f"{self._uploads}/{upload['id']}"
+        upload_path = f"{self._uploads}/{upload['id']}"
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="lethe-upload") as pool:
-            list(pool.map(lambda f: self._send(at, f, root / f["path"], on_bytes), missing))
-        done = self._call("POST", f"{at}:complete")
+            list(pool.map(lambda f: self._send(upload_path, f, root / f["path"], on_bytes), missing))
+        done = self._call("POST", f"{upload_path}:complete")
         return Uploaded(batch_id, len(files), sum(f.size for f in files), bool(done.get("checked", False)))
 
     def abandon(self, batch_id: str) -> None:
@@ -129,31 +129,36 @@ class Ingest:
 
     # --- files ---
 
-    def _send(self, at: str, file: Mapping[str, Any], path: Path, on_bytes: OnBytes) -> None:
+    def _send(self, upload_path: str, file: Mapping[str, Any], path: Path, on_bytes: OnBytes) -> None:
         if file.get("multipart"):
-            self._send_parts(at, file, path, on_bytes)
+            self._send_parts(upload_path, file, path, on_bytes)
             return
         if file.get("put"):
             status = self._send_to_store(file["put"], path, 0, file["size"])
             if status == _FORBIDDEN:  # the URL has expired
-                file = self._call("GET", at)["files"][file["index"]]
+                file = self._call("GET", upload_path)["files"][file["index"]]
                 status = self._send_to_store(file["put"], path, 0, file["size"]) if file.get("put") else 200
             _require_taken(status, path)
         else:
-            self._call("PUT", f"{at}/files/{file['index']}", content=path.read_bytes())
+            self._call("PUT", f"{upload_path}/files/{file['index']}", content=path.read_bytes())
         on_bytes(file["size"])
 
-    def _send_parts(self, at: str, file: Mapping[str, Any], path: Path, on_bytes: OnBytes) -> None:
-        size, of = file["size"], file["multipart"]
-        there = set(of["uploaded"])
-        on_bytes(sum(_part_size(size, of["partSize"], n) for n in there))
-        numbers = [n for n in range(1, of["parts"] + 1) if n not in there]
+    def _send_parts(self, upload_path: str, file: Mapping[str, Any], path: Path, on_bytes: OnBytes) -> None:
+        size, multipart = file["size"], file["multipart"]
+        there = set(multipart["uploaded"])
+        on_bytes(sum(_part_size(size, multipart["partSize"], n) for n in there))
+        numbers = [n for n in range(1, multipart["parts"] + 1) if n not in there]
         for some in _groups(numbers, PARTS_AT_ONCE):
             asked = [
-                {"number": n, "sha256": _sha256(path, (n - 1) * of["partSize"], _part_size(size, of["partSize"], n))}
+                {
+                    "number": n,
+                    "sha256": _sha256(
+                        path, (n - 1) * multipart["partSize"], _part_size(size, multipart["partSize"], n)
+                    ),
+                }
                 for n in some
             ]
-            urls = self._call("POST", f"{at}/files/{file['index']}/parts", {"parts": asked})["items"]
+            urls = self._call("POST", f"{upload_path}/files/{file['index']}/parts", {"parts": asked})["items"]
             with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="lethe-part") as pool:
                 for part in pool.map(lambda u: self._part(u, path), urls):
                     on_bytes(part)
@@ -230,8 +235,8 @@ class _Section:
         self.len = size  # requests reads it
 
     def read(self, size: int = -1) -> bytes:
-        wanted = self._left if size is None or size < 0 else min(size, self._left)
-        content = self._file.read(wanted)
+        count = self._left if size is None or size < 0 else min(size, self._left)
+        content = self._file.read(count)
         self._left -= len(content)
         return content
 

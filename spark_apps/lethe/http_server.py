@@ -214,13 +214,13 @@ class BoundedHandler(BaseHTTPRequestHandler):
             self._drain()
 
     def _drain(self) -> None:
-        until, got = time.monotonic() + _DRAINED_SECONDS, 0
-        while got < _DRAINED_BYTES and (left := until - time.monotonic()) > 0:
+        until, received_bytes = time.monotonic() + _DRAINED_SECONDS, 0
+        while received_bytes < _DRAINED_BYTES and (left := until - time.monotonic()) > 0:
             self.connection.settimeout(left)
             piece = self.connection.recv(65_536)
             if not piece:
                 return
-            got += len(piece)
+            received_bytes += len(piece)
 
     def send(self, status: int, media_type: str, content: bytes, headers: Mapping[str, str] = {}) -> None:
         """Send a whole answer."""
@@ -271,10 +271,10 @@ class _Reader(io.RawIOBase):
         if self._left is not None and self._left <= 0:
             raise _HeadersTooLarge
         self._connection.settimeout(left)
-        got = int(self._connection.recv_into(buffer))
+        received_bytes = int(self._connection.recv_into(buffer))
         if self._left is not None:
-            self._left -= got
-        return got
+            self._left -= received_bytes
+        return received_bytes
 
 
 def length_of(headers: Iterable[tuple[str, str]], most: int) -> int:
@@ -303,9 +303,9 @@ def length_of(headers: Iterable[tuple[str, str]], most: int) -> int:
     return int(length)
 
 
-def is_same_secret(given: str, expected: str) -> bool:
+def is_same_secret(presented: str, expected: str) -> bool:
     """Compare in constant time, whatever characters a client sends."""
-    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), expected.encode())
+    return hmac.compare_digest(presented.encode("utf-8", "surrogateescape"), expected.encode())
 
 
 def start(server: BoundedServer, name: str) -> None:

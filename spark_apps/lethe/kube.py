@@ -433,12 +433,12 @@ class Kube:
                 if response.status >= 300:
                     raise error_of(response.status, response.data, f"GET {path}")
                 on_open(response.shutdown)
-                rest = b""
+                incomplete = b""
                 for part in response.stream():
-                    *whole, rest = (rest + part).split(b"\n")
+                    *whole, incomplete = (incomplete + part).split(b"\n")
                     yield from whole
-                if rest:
-                    yield rest
+                if incomplete:
+                    yield incomplete
             finally:
                 response.close()  # a caller that stops earlier leaves the rest of the answer on the connection
         except urllib3.exceptions.HTTPError as e:

@@ -173,9 +173,7 @@ class ChunkReader(Generic[K, T]):
     def _indexed(self) -> bool:
         return self.chunk.records >= INDEXED_FROM and self.chunk.header_bytes > 0
 
-    def _blocks(
-        self, choose: Callable[[Index], Mapping[int, str | None]], wanted: Container[str] | Ranges
-    ) -> dict[K, T]:
+    def _blocks(self, choose: Callable[[Index], Mapping[int, str | None]], keys: Container[str] | Ranges) -> dict[K, T]:
         """The wanted entries of the chosen blocks, each with its last wanted key if that is known."""
         index, header = self._index, self.chunk.header_bytes
         try:
@@ -192,14 +190,14 @@ class ChunkReader(Generic[K, T]):
             content = self._range(header + first, header + run[-1][1])
             for start, end in run:
                 block, last = content[start - first : end - first], spans[start, end]
-                entries = self._decoded(partial(self._of_block, index, block, wanted, last))
+                entries = self._decoded(partial(self._of_block, index, block, keys, last))
                 found.update((self._format.key(e), e) for e in entries)
         return found
 
-    def _of_block(self, index: Index, block: bytes, wanted: Container[str] | Ranges, last: str | None) -> list[T]:
+    def _of_block(self, index: Index, block: bytes, keys: Container[str] | Ranges, last: str | None) -> list[T]:
         if last is None:
-            return self._format.entries(index.decode_block(block), wanted)
-        return self._format.found_in(index, block, wanted, last)
+            return self._format.entries(index.decode_block(block), keys)
+        return self._format.found_in(index, block, keys, last)
 
     @property
     def _index(self) -> Index:
@@ -262,14 +260,14 @@ class ChunkedPart(Mapping[K, T]):
 
     def get_many(self, keys: Iterable[K]) -> dict[K, T]:
         """The entries of those keys that the part has."""
-        wanted = list(dict.fromkeys(keys))
+        distinct_keys = list(dict.fromkeys(keys))
         if self._all is not None:
-            return {k: self._all[k] for k in wanted if k in self._all}
-        known = self._known if self._remembers else {}
-        missing = [k for k in wanted if k not in known]
+            return {k: self._all[k] for k in distinct_keys if k in self._all}
+        remembered = self._known if self._remembers else {}
+        missing = [k for k in distinct_keys if k not in remembered]
         if missing:
-            known.update(self._look_up(missing))
-        return {k: e for k in wanted if (e := known[k]) is not None}
+            remembered.update(self._look_up(missing))
+        return {k: e for k in distinct_keys if (e := remembered[k]) is not None}
 
     def apart(self) -> "ChunkedPart[K, T]":
         """A copy for one thread that caches chunks, but no answers."""
@@ -567,15 +565,15 @@ class _Writer:
         live: int,
     ) -> tuple[Chunk, ...]:
         """The chunks of a large part after a change: the chunks that stay, and new ones with changed or merged entries."""
-        known = tuple(c.chunk for c in chunks)
-        if not entries and not removed and (known or name != "tombstones"):
-            return known
-        stay = overlay.kept(known, len(entries) + len(removed), live, THRESHOLDS)
+        existing = tuple(c.chunk for c in chunks)
+        if not entries and not removed and (existing or name != "tombstones"):
+            return existing
+        stay = overlay.kept(existing, len(entries) + len(removed), live, THRESHOLDS)
         layers: list[tuple[bool, Mapping[Any, Any]]] = []
         if live or stay:
             layers = [(c.chunk.removes, c.entries()) for c in chunks[stay:]]
         set_, gone = overlay.fold([*layers, (True, removed), (False, entries)])
-        new = list(known[:stay])
+        new = list(existing[:stay])
         if gone and stay:
             new += self.chunks(name, list(gone.values()), removes=True)
         if set_ or (name == "tombstones" and not new):
@@ -674,9 +672,9 @@ def _named(root: Root | None, name: str) -> tuple[Chunk, ...]:
 
 def _locations(root: Root | None, facts: TableFacts) -> tuple[Location, ...]:
     """All locations of the table until now, and the current one."""
-    known = root.locations if root is not None else ()
+    recorded = root.locations if root is not None else ()
     now = (facts.location, {k: v for k, v in facts.properties.items() if k in names.LOCATION_PROPERTIES})
-    return known if now in known else (*known, now)
+    return recorded if now in recorded else (*recorded, now)
 
 
 def _readers(part: Mapping[Any, Any]) -> tuple[ChunkReader[Any, Any], ...]:

@@ -137,9 +137,9 @@ def opened(io: FileIO, files: Sequence[FileToMerge]) -> Generator[OpenFile, None
                     ahead -= file.bytes
                     yield OpenFile(file, pa.BufferReader(content), len(content))
                 else:
-                    given = io.new_input(file.path)
-                    with given.open() as stream:
-                        yield OpenFile(file, stream, len(given))
+                    input_file = io.new_input(file.path)
+                    with input_file.open() as stream:
+                        yield OpenFile(file, stream, len(input_file))
         finally:
             for _, future in window:
                 if future is not None:
@@ -260,8 +260,8 @@ class MergedFile:
         return _writer_of(source) == self._written_by and source.may_copy(group)
 
     def _count(self, nans: Mapping[int, int]) -> None:
-        for i, known in self._nans.items():
-            self._nans[i] = None if known is None or i not in nans else known + nans[i]
+        for i, nan_count in self._nans.items():
+            self._nans[i] = None if nan_count is None or i not in nans else nan_count + nans[i]
 
     def _write_large(self, writer: GroupWriter) -> None:
         """Write the waiting rows that are enough for a row group."""
@@ -303,10 +303,10 @@ class _Waiting:
         table = self.whole()
         share = min(1.0, group_bytes / max(self.in_file, 1), GROUP_BYTES / max(self.in_memory, 1))
         count = max(1, min(table.num_rows, int(table.num_rows * share)))
-        rows, rest = table.slice(0, count), table.slice(count)
-        self.in_file *= rest.num_rows / table.num_rows
-        self.in_memory = rest.nbytes
-        self.tables = [rest] if rest.num_rows else []
+        rows, remaining = table.slice(0, count), table.slice(count)
+        self.in_file *= remaining.num_rows / table.num_rows
+        self.in_memory = remaining.nbytes
+        self.tables = [remaining] if remaining.num_rows else []
         return rows
 
 
@@ -404,8 +404,8 @@ class Merge:
                 sink = FileSink(stream)
                 merged = MergedFile(sink, self.target, keys, self.sorted_bytes if in_memory else None)
                 with closing(opened(io, bin_.files)) as files:
-                    for one in files:
-                        self._add(one, merged, None if in_memory else arrangement)
+                    for open_file in files:
+                        self._add(open_file, merged, None if in_memory else arrangement)
                 merged.close()
             document = describe(io, bin_.to, sink.size, self.target, kept, merged.nans)
             return Merged(document, bin_.to, merged.copied, merged.encoded)
@@ -414,7 +414,7 @@ class Merge:
                 io.delete(bin_.to)
             raise
 
-    def _add(self, one: OpenFile, merged: MergedFile, arrangement: Arrangement | None) -> None:
+    def _add(self, open_file: OpenFile, merged: MergedFile, arrangement: Arrangement | None) -> None:
         """Add the rows of a file.
 
         Raises:
@@ -422,9 +422,9 @@ class Merge:
             FooterUnreadable: The bytes are not what the format says.
             NotInOrder: It is not proven that the rows are in order.
         """
-        entry = json.loads(one.file.document)
-        source = PurgeSource(one.stream, one.size, self.target, one.file.row_ids)
-        if source.parquet.metadata.num_rows != one.file.records:
+        entry = json.loads(open_file.file.document)
+        source = PurgeSource(open_file.stream, open_file.size, self.target, open_file.file.row_ids)
+        if source.parquet.metadata.num_rows != open_file.file.records:
             raise Unsuitable("the number of its rows is not that of its entry")
         if arrangement is not None:
             arrangement.add(source, entry.get("sort-order-id"))

@@ -25,9 +25,9 @@ def serve_metrics(port: int, registry: CollectorRegistry, host: str = "0.0.0.0")
         def answer(self, body: bytes) -> None:  # noqa: ARG002
             if self.command not in ("GET", "HEAD"):
                 raise Rejected(405, "MethodNotAllowed", "metrics can only be read")
-            wanted = parse_qs(urlsplit(self.path).query).get("name[]")
+            metric_names = parse_qs(urlsplit(self.path).query).get("name[]")
             encode, media_type = choose_encoder(self.headers.get("Accept", ""))
-            content = encode(registry.restricted_registry(wanted) if wanted else registry)
+            content = encode(registry.restricted_registry(metric_names) if metric_names else registry)
             if "gzip" in self.headers.get("Accept-Encoding", ""):
                 self.send(200, media_type, gzip.compress(content), {"Content-Encoding": "gzip"})
             else:

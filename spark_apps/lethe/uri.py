@@ -166,11 +166,11 @@ def spellings(uri: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(spelt, _readings(uri))))
 
 
-def spelt(at: Place) -> str:
+def spelt(location: Place) -> str:
     """The shortest URI of a place."""
-    if at.root == "file":
-        return "file:///" + "/".join(at.names)
-    return "/".join((at.root, *at.names))
+    if location.root == "file":
+        return "file:///" + "/".join(location.names)
+    return "/".join((location.root, *location.names))
 
 
 def without_values(path: str) -> str:
@@ -199,19 +199,19 @@ def _names(path: str) -> tuple[str, ...]:
     return tuple(p for p in path.split("/") if p)
 
 
-def _folded(at: Place) -> Place:
+def _folded(location: Place) -> Place:
     """The root in lower case. Schemes and hosts are case-insensitive, and S3 allows only lower case in names of new buckets."""
-    return Place(at.root.lower(), at.names)
+    return Place(location.root.lower(), location.names)
 
 
-def _without_dots(at: Place) -> Place:
+def _without_dots(location: Place) -> Place:
     names: list[str] = []
-    for name in at.names:
+    for name in location.names:
         if name == "..":
             names = names[:-1]
         elif name != ".":
             names.append(name)
-    return Place(at.root, tuple(names))
+    return Place(location.root, tuple(names))
 
 
 def _below(outer: Place, inner: Place) -> bool:

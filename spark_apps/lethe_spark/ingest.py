@@ -111,9 +111,9 @@ def pack(tasks: Sequence[FileTask], parallelism: int, whole_batches: bool = Fals
     if not tasks:
         return []
     weight = sum(map(_weight, tasks))
-    wanted = max(ceil(weight / (BYTES_PER_GROUP + BYTES_PER_FILE)), ceil(len(tasks) / FILES_PER_GROUP))
-    wanted = ceil(wanted / parallelism) * parallelism  # so that all cores are busy until the end
-    share, most = weight / min(wanted, len(tasks)), FILES_PER_GROUP
+    group_count = max(ceil(weight / (BYTES_PER_GROUP + BYTES_PER_FILE)), ceil(len(tasks) / FILES_PER_GROUP))
+    group_count = ceil(group_count / parallelism) * parallelism  # so that all cores are busy until the end
+    share, most = weight / min(group_count, len(tasks)), FILES_PER_GROUP
     groups: list[list[FileTask]] = []
     load = share  # so that the first file begins a group
     for task in sorted(tasks, key=lambda t: (t.batch_id, t.uri)):
@@ -157,7 +157,9 @@ class ReadRows:
     def __enter__(self) -> "ReadRows":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.blocks.unpersist()
 
 
@@ -335,9 +337,9 @@ def write_with_spark(
         for batch in batches:
             for content in batch.column(0):
                 table = without_batches(decode(content.as_py()), batch_column, without)
-                at = table.schema.get_field_index(batch_column)
-                text = table.column(at).cast(pa.string())
-                yield from table.set_column(at, batch_column, text).to_batches(max_chunksize=_ROWS_AT_ONCE)
+                index = table.schema.get_field_index(batch_column)
+                text = table.column(index).cast(pa.string())
+                yield from table.set_column(index, batch_column, text).to_batches(max_chunksize=_ROWS_AT_ONCE)
 
     frame = rows.blocks.map(lambda block: (block.content,)).toDF("content binary").mapInArrow(unpack, columns)
     frame = frame.withColumns({n: F.lit(None).cast(every[n].dataType) for n in unknown})
@@ -489,8 +491,8 @@ def _partitions(batches: Iterable[str], facts: BlockFacts) -> dict[str, tuple[st
     partitions: dict[str, tuple[str, ...] | None] = {}
     for batch_id in batches:
         texts = facts.partitions.get(batch_id, set())
-        known = sorted(t for t in texts if t is not None)
-        partitions[batch_id] = tuple(known) if 0 < len(known) == len(texts) <= MAX_PARTITIONS else None
+        sorted_texts = sorted(t for t in texts if t is not None)
+        partitions[batch_id] = tuple(sorted_texts) if 0 < len(sorted_texts) == len(texts) <= MAX_PARTITIONS else None
     return partitions
 
 
@@ -592,5 +594,5 @@ def write_into(
 def as_columns(evolution: Evolution, table: StructType) -> StructType:
     """The columns to add or widen, in Spark's types. New columns are optional; widened columns stay required if they were."""
     required = {f.name for f in table if not f.nullable}
-    wanted = from_arrow_schema(evolution.columns, prefer_timestamp_ntz=True)
-    return StructType([StructField(f.name, f.dataType, f.name not in required) for f in wanted])
+    schema = from_arrow_schema(evolution.columns, prefer_timestamp_ntz=True)
+    return StructType([StructField(f.name, f.dataType, f.name not in required) for f in schema])

@@ -106,9 +106,9 @@ class Mailbox(Generic[U]):
         posts: dict[str, Post] = {}
         unreadable: dict[str, str] = {}
         for key, text in data.items():
-            known = self._posts.get(key)
-            if known is not None and known.text == text:
-                posts[key] = known
+            former = self._posts.get(key)
+            if former is not None and former.text == text:
+                posts[key] = former
                 continue
             try:
                 entry = MailboxEntry.model_validate_json(text)

@@ -69,10 +69,10 @@ class RangedFile(io.RawIOBase):
         Raises:
             Exception: What `read_part` raises.
         """
-        wanted = min(len(buffer), self.size - self._at)
-        if wanted <= 0:
+        count = min(len(buffer), self.size - self._at)
+        if count <= 0:
             return 0
-        content = self.read_part(self._at, wanted)
+        content = self.read_part(self._at, count)
         buffer[: len(content)] = content
         self._at += len(content)
         return len(content)

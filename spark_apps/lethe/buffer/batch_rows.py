@@ -158,9 +158,9 @@ def to_merge(records: Sequence[int], new: int, sizes: Sizes) -> tuple[int, ...]:
         Positions in `records`.
     """
     size, chosen = new, []
-    for at in sorted(range(len(records)), key=lambda n: records[n]):
-        if records[at] >= sizes.cap or records[at] > max(sizes.floor, size):
+    for index in sorted(range(len(records)), key=lambda n: records[n]):
+        if records[index] >= sizes.cap or records[index] > max(sizes.floor, size):
             break
-        size += records[at]
-        chosen.append(at)
+        size += records[index]
+        chosen.append(index)
     return tuple(chosen) if new or len(chosen) > 1 else ()

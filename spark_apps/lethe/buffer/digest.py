@@ -355,9 +355,14 @@ def with_folders(
     left = [b for b in digest.oldest if b.folder not in folders]
     came = [_waiting(f, entries) for f in folders.values()]
     folders_of_id = Counter(b.id for b in (*left, *came) if b)
-    known = [b for b in (*left, *came) if b and folders_of_id[b.id] == 1]
-    known.sort(key=lambda b: (b.oldest_time, b.id))
-    return replace(digest, batches=len(known), bytes=sum(b.bytes for b in known), oldest=tuple(known[:run_takes]))
+    waiting_batches = [b for b in (*left, *came) if b and folders_of_id[b.id] == 1]
+    waiting_batches.sort(key=lambda b: (b.oldest_time, b.id))
+    return replace(
+        digest,
+        batches=len(waiting_batches),
+        bytes=sum(b.bytes for b in waiting_batches),
+        oldest=tuple(waiting_batches[:run_takes]),
+    )
 
 
 def _waiting(found: BufferedBatch | NoBatch | None, entries: Mapping[str, BatchEntry]) -> WaitingBatch | None:

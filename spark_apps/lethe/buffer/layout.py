@@ -165,8 +165,8 @@ class Directories:
 
     def name_of(self, path: str) -> str:
         """The first folder of the path; "" for an object directly in the buffer and for a hidden folder."""
-        folder, slash, rest = path.partition("/")
-        return folder if slash and rest and not _is_hidden(folder) else ""
+        folder, slash, inner_path = path.partition("/")
+        return folder if slash and inner_path and not _is_hidden(folder) else ""
 
     def batch(self, name: str, uri: str, listed: Iterable[ListedObject]) -> BufferedBatch | NoBatch:
         """The batch of a folder. NoBatch: an unusable name, a file of a table, or too many objects."""

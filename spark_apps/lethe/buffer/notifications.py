@@ -179,8 +179,8 @@ def folders_to_list(window: Iterable[tuple[Written, bool]], marked: frozenset[st
             object that no longer exists.
         marked: Folders whose marker was in an earlier notification.
     """
-    wanted = (w.folder for w, first in window if w.is_marker or not first or w.folder in marked)
-    return list(dict.fromkeys(wanted))
+    folders = (w.folder for w, first in window if w.is_marker or not first or w.folder in marked)
+    return list(dict.fromkeys(folders))
 
 
 def latest(writes: Iterable[Written]) -> dict[str, dict[str, Written]]:
@@ -189,8 +189,8 @@ def latest(writes: Iterable[Written]) -> dict[str, dict[str, Written]]:
     for w in writes:
         if w.sequencer and is_data(w.key):
             of_batch = objects_by_folder.setdefault(w.batch_id, {})
-            known = of_batch.get(w.key)
-            if known is None or is_later(w.sequencer, known.sequencer):
+            earlier = of_batch.get(w.key)
+            if earlier is None or is_later(w.sequencer, earlier.sequencer):
                 of_batch[w.key] = w
     return objects_by_folder
 

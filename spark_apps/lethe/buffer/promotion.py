@@ -39,13 +39,13 @@ class Promotion:
 
 def plan_promotion(ledger: Ledger, batch_ids: Iterable[str]) -> Promotion:
     """Decide for each batch whether it may be promoted now. Reads only the entries of these batches."""
-    wanted = tuple(dict.fromkeys(batch_ids))
-    known = get_many(ledger.batches, wanted)
+    requested_ids = tuple(dict.fromkeys(batch_ids))
+    entries = get_many(ledger.batches, requested_ids)
     promote: list[str] = []
     already: list[str] = []
     withheld: list[str] = []
-    for i in wanted:
-        entry = known.get(i)
+    for i in requested_ids:
+        entry = entries.get(i)
         if entry is None or not entry.blocks_promotion:
             promote.append(i)
         elif entry.state is BatchState.PROMOTED:
@@ -141,11 +141,11 @@ def plan_publication(
     return Publish(Delta(run, set_batches=tuple(entries)))
 
 
-def _is_news(known: BatchEntry | None, found: JudgedBatch) -> bool:
+def _is_news(entry: BatchEntry | None, found: JudgedBatch) -> bool:
     """Whether to record a refusal: not if the batch was promoted, reverted or replaced, and not if it is already recorded."""
-    if known is None:
+    if entry is None:
         return True
-    return not known.blocks_promotion and (known.refusal, known.objects) != (found.refusal, found.objects)
+    return not entry.blocks_promotion and (entry.refusal, entry.objects) != (found.refusal, found.objects)
 
 
 @dataclass(frozen=True)

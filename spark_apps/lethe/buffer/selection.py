@@ -42,34 +42,34 @@ class SelectedBatches:
         rows = [*self._waiting.values(), *(r for i, r in self._of_run.items() if not any(i in s for s in settled))]
         return tuple(sorted(rows, key=_age)[:BUFFERED_AT_MOST])
 
-    def _add(self, batch: BufferedBatch, entry: BatchEntry | None, wanted: bool) -> None:
+    def _add(self, batch: BufferedBatch, entry: BatchEntry | None, is_requested: bool) -> None:
         if batch.id in self._ambiguous or batch.id in self._seen or batch.id in self._waiting:
             # Two folders of one id: it is unknown which of them the producer means.
             self._ambiguous.add(batch.id)
-            for known in (self.batches, self.entries, self._waiting, self._of_run):
-                known.pop(batch.id, None)
+            for batches_by_id in (self.batches, self.entries, self._waiting, self._of_run):
+                batches_by_id.pop(batch.id, None)
             return
-        if wanted:
+        if is_requested:
             self._seen.add(batch.id)
-        if wanted and batch.complete:
+        if is_requested and batch.complete:
             self.batches[batch.id] = batch
             if entry is not None:
                 self.entries[batch.id] = entry
         elif is_left(batch, entry):
             self.left.append(batch.id)
         if entry is None and batch.complete and batch.data_objects:
-            (self._of_run if wanted else self._waiting)[batch.id] = buffered_row(batch)
+            (self._of_run if is_requested else self._waiting)[batch.id] = buffered_row(batch)
             if len(self._waiting) >= 2 * BUFFERED_AT_MOST:
                 oldest = sorted(self._waiting.values(), key=_age)[:BUFFERED_AT_MOST]
                 self._waiting = {r.batch_id: r for r in oldest}
 
 
-def find(folders: Iterable[BufferedBatch | NoBatch], wanted: Container[str], look_up: LookUp) -> SelectedBatches:
+def find(folders: Iterable[BufferedBatch | NoBatch], requested_ids: Container[str], look_up: LookUp) -> SelectedBatches:
     """Find batches in a listing.
 
     Args:
         folders: In the order of the listing.
-        wanted: The ids of the requested batches.
+        requested_ids: The ids of the requested batches.
         look_up: Returns the ledger's entries of some ids. Called once for each piece of the listing.
     """
     selected = SelectedBatches()
@@ -77,7 +77,7 @@ def find(folders: Iterable[BufferedBatch | NoBatch], wanted: Container[str], loo
         batches = [f for f in piece if isinstance(f, BufferedBatch)]
         entries = look_up([b.id for b in batches])
         for batch in batches:
-            selected._add(batch, entries.get(batch.id), batch.id in wanted)
+            selected._add(batch, entries.get(batch.id), batch.id in requested_ids)
     return selected
 
 

@@ -54,13 +54,13 @@ def batches(
     """
     opened = open_table(table, batch_column)
     with working("loading the batches"):
-        known = opened.ledger(snapshot_id)
-        tracked = _tracked(opened, known, states, ids) if snapshot_id is None else None
+        current_ledger = opened.ledger(snapshot_id)
+        tracked = _tracked(opened, current_ledger, states, ids) if snapshot_id is None else None
         if tracked is None:
-            tracked = select(known, states, ids)
-        if missing := sorted(frozenset(ids) - _known(tracked, known, ids)):
+            tracked = select(current_ledger, states, ids)
+        if missing := sorted(frozenset(ids) - _known(tracked, current_ledger, ids)):
             raise InputError("UnknownBatch", f"the ledger of {table} has no batch {', '.join(map(repr, missing))}.")
-        hidden = _tombstoned(known, opened.facts.batch_field_id, tracked)
+        hidden = _tombstoned(current_ledger, opened.facts.batch_field_id, tracked)
     match "json" if as_json else output:
         case "json" | "yaml" as form:
             print_document([_document(b, hidden) for b in tracked], form)
@@ -102,11 +102,11 @@ def track(table: str, rebuild: bool, batch_column: str) -> None:
     )
 
 
-def select(known: Ledger, states: Iterable[str], ids: Iterable[str]) -> list[BatchRow]:
+def select(table_ledger: Ledger, states: Iterable[str], ids: Iterable[str]) -> list[BatchRow]:
     """The ledger's batches with these ids and states, ordered by their last change. Empty means all."""
-    wanted, asked = frozenset(states), list(dict.fromkeys(ids))
-    entries = get_many(known.batches, asked).values() if asked else known.batches.values()
-    return sorted((row_of(b) for b in entries if not wanted or b.state.value in wanted), key=_by_time)
+    state_names, asked = frozenset(states), list(dict.fromkeys(ids))
+    entries = get_many(table_ledger.batches, asked).values() if asked else table_ledger.batches.values()
+    return sorted((row_of(b) for b in entries if not state_names or b.state.value in state_names), key=_by_time)
 
 
 def _row(b: BatchRow, hidden: bool, wide: bool) -> list[str]:
@@ -115,7 +115,9 @@ def _row(b: BatchRow, hidden: bool, wide: bool) -> list[str]:
     return [*row, number_text(b.bytes), number_text(b.objects), b.run_id or ""] if wide else row
 
 
-def _tracked(opened: Opened, known: Ledger, states: Collection[str], ids: Collection[str]) -> list[BatchRow] | None:
+def _tracked(
+    opened: Opened, table_ledger: Ledger, states: Collection[str], ids: Collection[str]
+) -> list[BatchRow] | None:
     """The same from the table of batches. None: it does not exist, or does not show the ledger of the head."""
     catalog, _, name = opened.name.partition(".")
     try:
@@ -129,25 +131,26 @@ def _tracked(opened: Opened, known: Ledger, states: Collection[str], ids: Collec
     if (shown.table_uuid, shown.ledger) != (opened.facts.uuid, opened.load_ledger().resolution.pointer or ""):
         click.echo(
             f"lethe: {tracking.name_of(opened.name)} shows version {shown.version} of the ledger, whose current version is "
-            f"{known.version}. This list is from the ledger. To update the table of batches, run `lethe track {opened.name}`.",
+            f"{table_ledger.version}. This list is from the ledger. To update the table of batches, run "
+            f"`lethe track {opened.name}`.",
             err=True,
         )
         return None
     return sorted(read_rows(table, states, ids), key=_by_time)
 
 
-def _known(found: Iterable[BatchRow], known: Ledger, ids: Collection[str]) -> frozenset[str]:
-    return frozenset(b.batch_id for b in found) | get_many(known.batches, ids).keys()
+def _known(found: Iterable[BatchRow], table_ledger: Ledger, ids: Collection[str]) -> frozenset[str]:
+    return frozenset(b.batch_id for b in found) | get_many(table_ledger.batches, ids).keys()
 
 
 def _by_time(b: BatchRow) -> tuple[Any, str]:
     return b.state_time, b.batch_id
 
 
-def _tombstoned(known: Ledger, field_id: int | None, found: Iterable[BatchRow]) -> frozenset[str]:
-    if field_id is None or not known.tombstones:
+def _tombstoned(table_ledger: Ledger, field_id: int | None, found: Iterable[BatchRow]) -> frozenset[str]:
+    if field_id is None or not table_ledger.tombstones:
         return frozenset()
-    return frozenset(id for _, id in get_many(known.tombstones, [(field_id, b.batch_id) for b in found]))
+    return frozenset(id for _, id in get_many(table_ledger.tombstones, [(field_id, b.batch_id) for b in found]))
 
 
 def _refusal(b: BatchRow) -> str:

@@ -305,9 +305,9 @@ def _bounds(seen: Examined) -> Iterator[Finding]:
         )
 
 
-def _is_cut(file: FileBounds, known: frozenset[str]) -> bool:
+def _is_cut(file: FileBounds, batch_ids: frozenset[str]) -> bool:
     """Whether a bound has 16 characters and is not the id of a known batch: it was probably cut."""
-    return any(b is not None and len(b) == 16 and b not in known for b in (file.lower, file.upper))
+    return any(b is not None and len(b) == 16 and b not in batch_ids for b in (file.lower, file.upper))
 
 
 def _ownership(seen: Examined) -> Iterator[Finding]:
@@ -375,5 +375,5 @@ def _some(values: list[str]) -> str:
     return ", ".join(values[:MAX_NAMED_FILES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _count(n: int, one: str, many: str) -> str:
-    return f"{n} {one if n == 1 else many}"
+def _count(n: int, singular: str, many: str) -> str:
+    return f"{n} {singular if n == 1 else many}"

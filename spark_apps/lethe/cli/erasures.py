@@ -102,7 +102,7 @@ def known_erasures(ledger: Ledger) -> list[ListedErasure]:
     return sorted(listed, key=lambda k: (k.pending is None, k.name, k.key))
 
 
-def named(known: Sequence[ListedErasure], table: str, names: Sequence[str]) -> list[ListedErasure]:
+def named(erasures: Sequence[ListedErasure], table: str, names: Sequence[str]) -> list[ListedErasure]:
     """Select erasures by name or key.
 
     Raises:
@@ -110,7 +110,7 @@ def named(known: Sequence[ListedErasure], table: str, names: Sequence[str]) -> l
     """
     listed: list[ListedErasure] = []
     for name in names:
-        matches = [k for k in known if name in (k.name, k.key)]
+        matches = [k for k in erasures if name in (k.name, k.key)]
         if not matches:
             raise InputError(
                 "UnknownErasure",
@@ -221,9 +221,11 @@ def _content(uuid: str, key: str, outcome: ErasureOutcome, found: StoredRecord) 
         wrong.append(("RecordNotCanonical", "it is not in canonical form, so programs may read it differently"))
     actual = (_at(document, "table", "uuid"), _at(document, "restatement", "key"), _verified_time(document))
     expected = (uuid, key, outcome.verified_time)
-    for name, is_, wanted in zip(("table.uuid", "restatement.key", "verified.time"), actual, expected, strict=True):
-        if is_ != wanted:
-            wrong.append(("RecordOfAnother", f"its {name} is {is_!s}, expected {wanted!s}"))
+    for name, is_, expected_value in zip(
+        ("table.uuid", "restatement.key", "verified.time"), actual, expected, strict=True
+    ):
+        if is_ != expected_value:
+            wrong.append(("RecordOfAnother", f"its {name} is {is_!s}, expected {expected_value!s}"))
     return wrong
 
 
@@ -350,15 +352,19 @@ def verify(
     name. Lethe does not keep the values of an Erase by records: give them with --values to search every object for them. Objects
     that cannot be searched are problems, too. The output contains no values.
     """
-    given = _given(len(restatements), **files)
+    evidence = _given(len(restatements), **files)
     with working("reading the records"):
         opened = open_table(table, batch_column)
-        known = known_erasures(opened.ledger())
-        chosen = named(known, table, restatements) if restatements else [k for k in known if k.outcome is not None]
-        failures = [p for k in chosen for p in _verify_record(opened, k, given)]
-    notes = [] if given.public_keys else ["signatures were not verified: give --public-key"]
-    if given.storage:
-        in_storage, unverified = _verify_storage(opened, chosen, given.values)
+        listed_erasures = known_erasures(opened.ledger())
+        chosen = (
+            named(listed_erasures, table, restatements)
+            if restatements
+            else [k for k in listed_erasures if k.outcome is not None]
+        )
+        failures = [p for k in chosen for p in _verify_record(opened, k, evidence)]
+    notes = [] if evidence.public_keys else ["signatures were not verified: give --public-key"]
+    if evidence.storage:
+        in_storage, unverified = _verify_storage(opened, chosen, evidence.values)
         failures, notes = [*failures, *in_storage], [*notes, *unverified]
     else:
         notes.append("the storage was not searched: give --storage")
@@ -424,12 +430,12 @@ def _given(
     return GivenEvidence(keys, storage, values, content, digest_key)
 
 
-def _verify_record(opened: Opened, erasure: ListedErasure, given: GivenEvidence) -> list[ErasureProblem]:
+def _verify_record(opened: Opened, erasure: ListedErasure, evidence: GivenEvidence) -> list[ErasureProblem]:
     outcome = erasure.outcome
     record = read_record(opened, outcome.record) if outcome is not None else StoredRecord()
-    failures = problems(opened, erasure, record, given.public_keys)
-    if given.digest_key and record.document is not None:
-        failures += digest_problems(erasure, record, given.digest_key, given.values_content)
+    failures = problems(opened, erasure, record, evidence.public_keys)
+    if evidence.digest_key and record.document is not None:
+        failures += digest_problems(erasure, record, evidence.digest_key, evidence.values_content)
     return failures
 
 

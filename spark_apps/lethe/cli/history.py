@@ -67,8 +67,10 @@ class Layers:
     def _shared(self, older: str, newer: str) -> frozenset[Hashable]:
         pair = (older, newer)
         if pair not in self._shared_keys:
-            one, other = self._files[older], self._files[newer]
-            self._shared_keys[pair] = one.keys & other.keys if one.overlaps(other) else frozenset()
+            older_file, newer_file = self._files[older], self._files[newer]
+            self._shared_keys[pair] = (
+                older_file.keys & newer_file.keys if older_file.overlaps(newer_file) else frozenset()
+            )
         return self._shared_keys[pair]
 
 

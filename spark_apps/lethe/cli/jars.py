@@ -25,12 +25,12 @@ def jars(to: Path | None, repository: str | None, only_list: bool) -> None:
     """
     folder = to or folder_of(os.environ)
     base = (repository or download.repository(os.environ)).rstrip("/")
-    wanted = listed(JarScope.LOCAL)
+    listed_jars = listed(JarScope.LOCAL)
     if only_list:
-        for jar in wanted:
+        for jar in listed_jars:
             click.echo(f"{jar.sha256}  {base}/{jar.path}")
         return
-    fetch(download.wrong(wanted, folder), folder, base)
-    for path in download.remove_other_versions(wanted, folder):
+    fetch(download.wrong(listed_jars, folder), folder, base)
+    for path in download.remove_other_versions(listed_jars, folder):
         click.echo(f"removed {path.name}", err=True)
-    Console(soft_wrap=True, highlight=False).print(f"{len(wanted)} jars are in {folder}")
+    Console(soft_wrap=True, highlight=False).print(f"{len(listed_jars)} jars are in {folder}")

@@ -100,9 +100,9 @@ def _read(
 
     roots_by_file: dict[str, Root] = {}
     broken: dict[str, str] = {}
-    wanted = list(pointers)
+    root_uris = list(pointers)
     with ThreadPoolExecutor(PARALLEL_READS) as pool:
-        for pointer, root in zip(wanted, pool.map(one, wanted), strict=True):
+        for pointer, root in zip(root_uris, pool.map(one, root_uris), strict=True):
             if isinstance(root, LedgerError):
                 broken[pointer] = root.message
             else:
@@ -237,8 +237,8 @@ def _vacuum(opened: Opened, snapshot: Snapshot) -> Iterator[str]:
 
 
 def _needed_by(opened: Opened, roots: Roots, *pointers: str) -> str:
-    wanted = frozenset(pointers)
-    ids = sorted(i for i, p in roots.pointer_of.items() if p in wanted)
+    pointer_set = frozenset(pointers)
+    ids = sorted(i for i, p in roots.pointer_of.items() if p in pointer_set)
     if not ids:
         return "a ledger that no snapshot points to"
     head = " (one is the head)" if opened.facts.head_id in ids and len(ids) > 1 else ""

@@ -85,12 +85,12 @@ class DatasetTable:
 def table_or_dataset(function: F) -> F:
     """The argument TABLE|DATASET, the options that say where Datasets are, and --batch-column; as `table` and `batch_column`."""
 
-    def resolve(table: str, batch_column: str | None, **rest: Any) -> Any:
-        where = {key: rest.pop(key) for key in ("folder", "kubeconfig", "context_name", "namespace")}
+    def resolve(table: str, batch_column: str | None, **options: Any) -> Any:
+        where = {key: options.pop(key) for key in ("folder", "kubeconfig", "context_name", "namespace")}
         if is_dataset(table):
             table_found = table_of_dataset(table.removeprefix(_PREFIX), where)
-            return function(table=table_found.name, batch_column=batch_column or table_found.batch_column, **rest)
-        return function(table=table, batch_column=batch_column or "batch_id", **rest)
+            return function(table=table_found.name, batch_column=batch_column or table_found.batch_column, **options)
+        return function(table=table, batch_column=batch_column or "batch_id", **options)
 
     resolve.__doc__, resolve.__name__ = function.__doc__, function.__name__
     resolve.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]

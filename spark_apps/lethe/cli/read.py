@@ -86,17 +86,18 @@ def _check(how: dict[str, Any], form: str, output: Path | None) -> None:
 
 
 def _scan(opened: Opened, how: dict[str, Any]) -> Scan:
-    at: datetime | None = how["as_of"]
-    chosen = resolve_snapshot(opened.facts, opened.table, how["snapshot_id"], at)
-    past = how["snapshot_id"] is not None or at is not None
+    as_of: datetime | None = how["as_of"]
+    chosen = resolve_snapshot(opened.facts, opened.table, how["snapshot_id"], as_of)
+    past = how["snapshot_id"] is not None or as_of is not None
     schema = schema_of(opened.table, chosen if past else None)
     columns = [c.strip() for c in how["columns"].split(",")] if how["columns"] else None
-    known = [f.name for f in schema.fields]
-    if unknown := [c for c in columns or () if c not in known]:
+    column_names = [f.name for f in schema.fields]
+    if unknown := [c for c in columns or () if c not in column_names]:
         raise InputError(
-            "UnknownColumn", f"{opened.name} has no column {', '.join(unknown)}. Its columns are {', '.join(known)}."
+            "UnknownColumn",
+            f"{opened.name} has no column {', '.join(unknown)}. Its columns are {', '.join(column_names)}.",
         )
-    wanted: dict[str, Any] = {"columns": columns, "filter": None}
+    arguments: dict[str, Any] = {"columns": columns, "filter": None}
     if how["condition"]:
         try:
             RowCondition.of(schema, how["condition"])
@@ -105,15 +106,15 @@ def _scan(opened: Opened, how: dict[str, Any]) -> Scan:
                 raise
             raise InputError(
                 "InvalidFilter",
-                f"--filter is not a valid condition on {opened.name}: {e.message} Its columns are {', '.join(known)}. "
+                f"--filter is not a valid condition on {opened.name}: {e.message} Its columns are {', '.join(column_names)}. "
                 "Write, for example, carrier = 'UA' and delay > 30.",
             ) from e
-        wanted["filter"] = how["condition"]
+        arguments["filter"] = how["condition"]
     if how["since"] is not None:
-        wanted |= {"since": how["since"], "until": how["until"], "rows": how["rows"] or "appended"}
+        arguments |= {"since": how["since"], "until": how["until"], "rows": how["rows"] or "appended"}
     else:
-        wanted |= {"snapshot_id": how["snapshot_id"], "as_of": at}
-    return scan(opened.table, **wanted)
+        arguments |= {"snapshot_id": how["snapshot_id"], "as_of": as_of}
+    return scan(opened.table, **arguments)
 
 
 def _limited(rows: Scan, limit: int | None) -> Iterator[pa.RecordBatch]:

@@ -99,9 +99,9 @@ def bound_values(texts: Iterable[str], schemas: Iterable[Schema]) -> dict[int, f
             if isinstance(of_field.field_type, PrimitiveType):
                 narrower = _NARROWER.get(type(of_field.field_type))
                 types.setdefault(i, set()).update(t for t in (of_field.field_type, narrower) if t is not None)
-    known = tuple(texts)
+    value_texts = tuple(texts)
     of_type = {
-        t: frozenset(_encoded(known, t)) for t in {t for bytes_by_field in types.values() for t in bytes_by_field}
+        t: frozenset(_encoded(value_texts, t)) for t in {t for bytes_by_field in types.values() for t in bytes_by_field}
     }
     bytes_by_field = {i: frozenset[bytes]().union(*(of_type[t] for t in of_field)) for i, of_field in types.items()}
     return {i: values for i, values in bytes_by_field.items() if values}
@@ -286,9 +286,9 @@ def holds_batch(stream: BinaryIO, column: str, field_id: int, batch_ids: Collect
     """
     start = stream.read(4)
     stream.seek(0)
-    wanted = pa.array(sorted(frozenset(batch_ids)), pa.large_string())
+    id_array = pa.array(sorted(frozenset(batch_ids)), pa.large_string())
     if start == b"PAR1":
-        columns = _reading(lambda: list(_ids_in_parquet(stream, column, field_id, wanted)))
+        columns = _reading(lambda: list(_ids_in_parquet(stream, column, field_id, id_array)))
     elif start[:3] == b"ORC":
         columns = _reading(lambda: list(_ids_in_orc(stream, column)))
     elif start == b"Obj\x01":
@@ -297,7 +297,7 @@ def holds_batch(stream: BinaryIO, column: str, field_id: int, batch_ids: Collect
         raise UnsearchableContent("it is encrypted")
     else:
         return False
-    return any(pc.any(pc.is_in(pc.cast(ids, pa.large_string()), value_set=wanted)).as_py() for ids in columns)
+    return any(pc.any(pc.is_in(pc.cast(ids, pa.large_string()), value_set=id_array)).as_py() for ids in columns)
 
 
 def parts(content: bytes, depth: int = 0) -> Iterator[Part]:
@@ -456,18 +456,18 @@ def _inflated(content: bytes, codec: str) -> bytes:
         return _limited(stream)
 
 
-def _ids_in_parquet(stream: BinaryIO, column: str, field_id: int, wanted: pa.Array) -> Iterator[pa.Array]:
+def _ids_in_parquet(stream: BinaryIO, column: str, field_id: int, id_array: pa.Array) -> Iterator[pa.Array]:
     file = pq.ParquetFile(pa.PythonFile(stream, mode="r"))
     ids = {f.name: (f.metadata or {}).get(b"PARQUET:field_id") for f in file.schema_arrow}
     own = str(field_id).encode()
     name = next((n for n, i in ids.items() if i == own), column if ids.get(column, own) is None else None)
     if name is None:
         return
-    at = next(i for i in range(file.metadata.num_columns) if file.metadata.schema.column(i).path == name)
+    column_index = next(i for i in range(file.metadata.num_columns) if file.metadata.schema.column(i).path == name)
     for group in range(file.metadata.num_row_groups):
-        statistics = file.metadata.row_group(group).column(at).statistics
-        known = statistics is not None and statistics.has_min_max and isinstance(statistics.min, str)
-        if known and not any(statistics.min <= i <= statistics.max for i in wanted.to_pylist()):
+        statistics = file.metadata.row_group(group).column(column_index).statistics
+        has_bounds = statistics is not None and statistics.has_min_max and isinstance(statistics.min, str)
+        if has_bounds and not any(statistics.min <= i <= statistics.max for i in id_array.to_pylist()):
             continue
         yield from file.read_row_group(group, columns=[name]).column(0).chunks
 
@@ -661,8 +661,8 @@ def objects_with_values(
     Args:
         schemas: All of the table.
     """
-    wanted = SearchedValues(tuple(sorted(values)), bound_values(values, schemas))
-    return _search(listed, listed.paths, ValuesWork(_LIMITS, wanted), tick)
+    searched = SearchedValues(tuple(sorted(values)), bound_values(values, schemas))
+    return _search(listed, listed.paths, ValuesWork(_LIMITS, searched), tick)
 
 
 @dataclass(frozen=True)

@@ -262,8 +262,8 @@ def _start(
         _warm_up(module)
         pid = os.fork()
         if pid == 0:
-            for other in (*wakeup, *pipes.values(), pipe):
-                os.close(other)
+            for descriptor in (*wakeup, *pipes.values(), pipe):
+                os.close(descriptor)
             control.close()
             _decode(link, mark)
         pipes[pid] = pipe
@@ -322,10 +322,10 @@ def _worked(link: ChildLink) -> int:
     except MemoryError:
         raise
     except Exception as e:  # an error of Lethe, not of a unit; its text may contain values
-        at = e.__traceback__
-        while at is not None and at.tb_next is not None:
-            at = at.tb_next
-        where = f"{at.tb_frame.f_code.co_filename}:{at.tb_lineno}" if at is not None else ""
+        frame = e.__traceback__
+        while frame is not None and frame.tb_next is not None:
+            frame = frame.tb_next
+        where = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame is not None else ""
         with suppress(Closed):
             link.send({"kind": "failed", "error": f"{type(e).__name__} at {where}"})
         return 1

@@ -65,9 +65,11 @@ class ObjectWork:
         """See `lethe.decoder.child.Work`."""
         while True:
             document, _ = link.receive()
-            for number, size, _, of in document["units"]:
+            for number, size, _, entry in document["units"]:
                 link.begin(number, size)
-                content = self.read(io.BufferedReader(RemoteFile(link, number, of["size"]), PIECE_BYTES), of["path"])
+                content = self.read(
+                    io.BufferedReader(RemoteFile(link, number, entry["size"]), PIECE_BYTES), entry["path"]
+                )
                 link.rest()
                 link.send({"kind": "result", "settled": [number], "found": content})
             link.send({"kind": "ready"})
@@ -96,12 +98,14 @@ def read_objects(work: ObjectWork, paths: Iterable[str], open_object: Open) -> I
                     if found is None:
                         unreadable.append((path, UnreadableObject()))
                     else:
-                        of = {"path": path, "size": found.size}
+                        entry = {"path": path, "size": found.size}
                         read_at_most = work.bytes_read(found.size)
-                        yield Unit(of, None, read_at_most, without_values(path), found.part, (path, found))
+                        yield Unit(entry, None, read_at_most, without_values(path), found.part, (path, found))
 
-    def used(document: dict[str, Any], _: list[memoryview], of: dict[int, Unit]) -> Iterator[tuple[str, Any]]:
-        path, opened = of[document["settled"][0]].of
+    def used(
+        document: dict[str, Any], _: list[memoryview], units_by_number: dict[int, Unit]
+    ) -> Iterator[tuple[str, Any]]:
+        path, opened = units_by_number[document["settled"][0]].of
         opened.stream.close()
         yield path, UnreadableObject() if opened.failed else document["found"]
 

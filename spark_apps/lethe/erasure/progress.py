@@ -176,15 +176,15 @@ class Marked:
 
 
 def mark(
-    open_erasures: Iterable[OpenErasure], history: History, known: Mapping[str, PurgedFile], now: datetime
+    open_erasures: Iterable[OpenErasure], history: History, listed_files: Mapping[str, PurgedFile], now: datetime
 ) -> Marked:
     """Note which erasures have no row left in the head, and which files of older snapshots may hold some.
 
     Args:
-        known: The files that the ledger lists already.
+        listed_files: The files that the ledger lists already.
     """
     changed: list[Erasure] = []
-    of = {path: set(f.restatements) for path, f in known.items()}
+    keys_by_path = {path: set(f.restatements) for path, f in listed_files.items()}
     suspects: dict[tuple[int | None, bool], tuple[HeldFile, ...]] = {}
     for open_erasure in open_erasures:
         erasure = open_erasure.erasure
@@ -201,19 +201,19 @@ def mark(
         if key not in suspects:
             suspects[key] = _suspects(history, *key)
         for path in _held_by(open_erasure if clean_since is None else replace(open_erasure, since=None), suspects[key]):
-            of.setdefault(path, set()).add(open_erasure.key)
+            keys_by_path.setdefault(path, set()).add(open_erasure.key)
         if erasure.purged_at is not None:
             # The head has no row of the erasure but has a file that was staged when it was listed: the file holds none.
-            for path in known.keys() & history.live:
+            for path in listed_files.keys() & history.live:
                 if not open_erasure.by_records or (history.files[path].sequence_number or 0) > erasure.purged_at:
-                    of[path].discard(open_erasure.key)
-    files = [_purged_file(path, keys, history, known) for path, keys in sorted(of.items()) if keys]
-    new = tuple(f for f in files if known.get(f.path) != f)
-    return Marked(tuple(changed), new, frozenset(path for path, keys in of.items() if not keys))
+                    keys_by_path[path].discard(open_erasure.key)
+    files = [_purged_file(path, keys, history, listed_files) for path, keys in sorted(keys_by_path.items()) if keys]
+    new = tuple(f for f in files if listed_files.get(f.path) != f)
+    return Marked(tuple(changed), new, frozenset(path for path, keys in keys_by_path.items() if not keys))
 
 
-def _purged_file(path: str, keys: set[str], history: History, known: Mapping[str, PurgedFile]) -> PurgedFile:
-    if (before := known.get(path)) is not None:
+def _purged_file(path: str, keys: set[str], history: History, listed_files: Mapping[str, PurgedFile]) -> PurgedFile:
+    if (before := listed_files.get(path)) is not None:
         return replace(before, restatements=tuple(sorted(keys)))
     file = history.files[path]
     return PurgedFile(path, file.size, file.content, tuple(sorted(keys)))
@@ -354,10 +354,10 @@ def remembered_of_records(ledger: Ledger, verified: Collection[str], field_id: i
     """
     closed = [e for e in ledger.erasures if e.field_id != field_id and (e.verified or e.restatement in verified)]
     requests = get_many(ledger.requests, [e.restatement for e in closed])
-    known = [(requests[e.restatement], e) for e in closed if e.restatement in requests]
-    if not known:
+    remembered_requests = [(requests[e.restatement], e) for e in closed if e.restatement in requests]
+    if not remembered_requests:
         return None
-    newest = max(known, key=lambda found: (version_of(found[0]), found[0].time, found[1].restatement))[1]
+    newest = max(remembered_requests, key=lambda found: (version_of(found[0]), found[0].time, found[1].restatement))[1]
     return replace(newest, verified=True, blockers=(), blockers_count=0, look_again=None)
 
 

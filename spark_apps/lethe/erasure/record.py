@@ -189,14 +189,14 @@ def with_blockers(erasure: Erasure, blockers: Collection[ErasureBlocker], now: d
     The next check is when the first blocker ends. Objects and runs are also checked at intervals, because no event reports their
     end; for tags, branches and snapshots the table's metadata reports it.
     """
-    known = [b.until for b in blockers if b.until is not None and b.until > now]
+    end_times = [b.until for b in blockers if b.until is not None and b.until > now]
     only_in_storage = any(
         b.kind in (BlockerKind.OBJECT, BlockerKind.OBJECT_VERSION, BlockerKind.LEGAL_HOLD) for b in blockers
     )
     pauses = [again_seconds] * only_in_storage + [RUN_RECHECK_SECONDS] * any(
         b.kind is BlockerKind.RUN for b in blockers
     )
-    again = min([*known, *(now + timedelta(seconds=s) for s in pauses)], default=None)
+    again = min([*end_times, *(now + timedelta(seconds=s) for s in pauses)], default=None)
     listed = tuple(blockers)[:LISTED_AT_MOST]
     same = (listed, len(blockers)) == (erasure.blockers, erasure.blockers_count)
     if same and (again == erasure.look_again or (erasure.look_again is not None and erasure.look_again > now)):
@@ -481,8 +481,8 @@ def fault(content: bytes, expected: Statement, keys: Sequence[PublicKey]) -> str
         signature = base64.b64decode(document["signature"], validate=True)
     except (ValueError, KeyError, TypeError):
         return "it is not a readable signature file"
-    for name, wanted in expected.document.items():
-        if not isinstance(statement, dict) or statement.get(name) != wanted:
+    for name, expected_value in expected.document.items():
+        if not isinstance(statement, dict) or statement.get(name) != expected_value:
             return f"it signs another statement: its {name} differs"
     key = next((k for k in keys if k.id == key_id), None)
     if key is None:

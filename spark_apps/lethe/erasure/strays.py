@@ -60,11 +60,11 @@ def named_in_summaries(open_erasures: Iterable[OpenErasure], history: History) -
 
     A snapshot's summary may name partitions (`write.summary.partition-limit`).
     """
-    purged = [(c.key, at) for c in open_erasures if (at := c.erasure.purged_at) is not None]
+    purged = [(c.key, sequence_number) for c in open_erasures if (sequence_number := c.erasure.purged_at) is not None]
     keys_by_snapshot: dict[int, frozenset[str]] = {}
     for i, snapshot in history.snapshots.items():
         if any(key.startswith(PARTITION_SUMMARY) for key in snapshot.summary):
-            keys = frozenset(key for key, at in purged if snapshot.sequence_number <= at)
+            keys = frozenset(key for key, sequence_number in purged if snapshot.sequence_number <= sequence_number)
             keys_by_snapshot |= {i: keys} if keys else {}
     return keys_by_snapshot
 
@@ -227,31 +227,45 @@ def find_strays(
     data, shared, metadata = (
         [place(u) for u in uris] for uris in (locations.data, locations.shared, locations.metadata)
     )
-    markers = {Place(at.root, at.names[:-1]) for path, _ in listed if (at := place(path)).names[-1:] == _MARKER}
+    markers = {
+        Place(object_place.root, object_place.names[:-1])
+        for path, _ in listed
+        if (object_place := place(path)).names[-1:] == _MARKER
+    }
     strays: list[Stray] = []
     uncovered: list[Uncovered] = []
     for path, modified in listed:
-        at = place(path)
-        if at in needed or (path.endswith(WRITTEN) and any(_below(m, at) for m in metadata)):
+        object_place = place(path)
+        if object_place in needed or (path.endswith(WRITTEN) and any(_below(m, object_place) for m in metadata)):
             continue
-        run = next((run for folder, run in folders.items() if _below(folder, at)), "") or _run_of(at, data)
+        run = next((run for folder, run in folders.items() if _below(folder, object_place)), "") or _run_of(
+            object_place, data
+        )
         if contains(buffer, path):
             uncovered.append(Uncovered(path, "an object of the buffer"))
-        elif any(_below(o, at) for o in others):
+        elif any(_below(o, object_place) for o in others):
             uncovered.append(Uncovered(path, "another table has its metadata in this folder"))
-        elif run not in folders.values() and any(_below(s, at) for s in shared) and not _is_own(at, locations):
-            if _is_small(at):
+        elif (
+            run not in folders.values()
+            and any(_below(s, object_place) for s in shared)
+            and not _is_own(object_place, locations)
+        ):
+            if _is_small(object_place):
                 strays.append(Stray(path, modified, shared=True))
             else:
                 uncovered.append(Uncovered(path, SHARED))
         else:
-            strays.append(Stray(path, modified, run, Place(at.root, at.names[:-1]) in markers))
+            strays.append(Stray(path, modified, run, Place(object_place.root, object_place.names[:-1]) in markers))
     return Strays(tuple(strays), tuple(uncovered))
 
 
-def _is_small(at: Place) -> bool:
+def _is_small(object_place: Place) -> bool:
     """Whether it is worth reading an object of a shared folder: most objects with such names contain nothing of a table."""
-    return at.names[-2:-1] in _RECORD_NAMES or at.names[-1].endswith(CHECKSUM_SUFFIX) or at.names[-1:] == _MARKER
+    return (
+        object_place.names[-2:-1] in _RECORD_NAMES
+        or object_place.names[-1].endswith(CHECKSUM_SUFFIX)
+        or object_place.names[-1:] == _MARKER
+    )
 
 
 def replacement_folders(
@@ -364,11 +378,13 @@ def assess_upload(
 
 def upload_origin(path: str, locations: Locations, writers: Iterable[Writer]) -> UploadOrigin:
     """Who began the upload of a file, by its path."""
-    at = place(path)
-    if any(w.folder and _below(place(w.folder), at) for w in writers) or _run_of(at, map(place, locations.data)):
+    object_place = place(path)
+    if any(w.folder and _below(place(w.folder), object_place) for w in writers) or _run_of(
+        object_place, map(place, locations.data)
+    ):
         return UploadOrigin.RUN
     folders = (Place(own.root, (*own.names, name)) for own in map(place, locations.own) for name in _RECORD_FOLDERS)
-    return UploadOrigin.RECORD if any(_below(folder, at) for folder in folders) else UploadOrigin.OTHER
+    return UploadOrigin.RECORD if any(_below(folder, object_place) for folder in folders) else UploadOrigin.OTHER
 
 
 def _may_have_written(writer: Writer, open_erasure: OpenErasure) -> bool:
@@ -381,21 +397,25 @@ def _may_have_written(writer: Writer, open_erasure: OpenErasure) -> bool:
 def _of_other_tables(paths: Iterable[str], locations: Locations) -> list[Place]:
     """The folders below the locations that belong to other tables: their metadata is in them."""
     own, metadata = {place(u) for u in locations.own}, [place(u) for u in locations.metadata]
-    tables = (at for path in paths if path.endswith(TABLE_FILES) and (at := place(path)).names)
-    places = {Place(at.root, at.names[:-2]) for at in tables if not any(_below(m, at) for m in metadata)}
+    tables = (file_place for path in paths if path.endswith(TABLE_FILES) and (file_place := place(path)).names)
+    places = {
+        Place(file_place.root, file_place.names[:-2])
+        for file_place in tables
+        if not any(_below(m, file_place) for m in metadata)
+    }
     return [f for f in places if f not in own and not any(_below(f, o) for o in own)]
 
 
-def _run_of(at: Place, data: Iterable[Place]) -> str:
+def _run_of(object_place: Place, data: Iterable[Place]) -> str:
     for folder in data:
-        rest = at.names[len(folder.names) :]
-        if _below(folder, at) and len(rest) > 1 and _RUN.fullmatch(rest[0]):
-            return rest[0]
+        inner_names = object_place.names[len(folder.names) :]
+        if _below(folder, object_place) and len(inner_names) > 1 and _RUN.fullmatch(inner_names[0]):
+            return inner_names[0]
     return ""
 
 
-def _is_own(at: Place, locations: Locations) -> bool:
-    return any(_below(place(u), at) for u in locations.own)
+def _is_own(object_place: Place, locations: Locations) -> bool:
+    return any(_below(place(u), object_place) for u in locations.own)
 
 
 def _below(outer: Place, inner: Place) -> bool:

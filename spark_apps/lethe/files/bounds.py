@@ -98,8 +98,8 @@ class IdIndex:
         """Whether one of the ids is within the bounds. An unknown bound is open."""
         if not self._ids:
             return False
-        at = 0 if file.lower is None else bisect_left(self._ids, file.lower)
-        return at < len(self._ids) and (file.upper is None or self._ids[at] <= file.upper)
+        index = 0 if file.lower is None else bisect_left(self._ids, file.lower)
+        return index < len(self._ids) and (file.upper is None or self._ids[index] <= file.upper)
 
     def must_hold(self, file: FileBounds) -> bool:
         """Whether all rows have one of the ids: the bounds are equal and one of the ids, and the null count is 0."""
@@ -218,14 +218,14 @@ def partitions_of_batches(
     partitions: dict[str, set[str] | None] = {i: set() for i in batch_ids}
     for f in files:
         for i in index.within(f):
-            known = partitions[i]
-            if known is None:
+            batch_partitions = partitions[i]
+            if batch_partitions is None:
                 continue
             if f.partition is None:
                 partitions[i] = None
                 continue
-            known.add(f.partition)
-            if len(known) > MAX_PARTITIONS:
+            batch_partitions.add(f.partition)
+            if len(batch_partitions) > MAX_PARTITIONS:
                 partitions[i] = None
     return {i: tuple(sorted(texts)) if texts else None for i, texts in partitions.items()}
 
@@ -242,7 +242,7 @@ def widened(
     Returns:
         Only the ids whose value changes, with the new value.
     """
-    limited = {i: known for i, known in partitions.items() if known is not None}
+    limited = {i: batch_partitions for i, batch_partitions in partitions.items() if batch_partitions is not None}
     index = IdIndex(limited)
     more: dict[str, set[str] | None] = {}
     for f in foreign_files:
@@ -336,7 +336,7 @@ class Suspects:
         for f in files:
             for layer in self.layers_of(f):
                 by_layer.setdefault(id(layer), (layer, []))[1].append(f)
-        return set[str]().union(*(layer.index.covered(of) for layer, of in by_layer.values()))
+        return set[str]().union(*(layer.index.covered(file) for layer, file in by_layer.values()))
 
     def earliest(self, file: FileBounds) -> datetime:
         """The earliest deadline of the tombstones whose rows the file might hold; `NEVER`: there is none."""

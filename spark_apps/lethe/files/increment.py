@@ -55,8 +55,8 @@ def skipped_ranges(plan: ReadPlan, at_most: int) -> tuple[SkippedRange, ...]:
 
     def between(a: str, b: str) -> bool:
         """Whether another file might hold an id from `a` to `b`."""
-        at = bisect_right(lowers, b) - 1
-        return at >= 0 and ((upper := others[at][1]) is None or upper >= a)
+        index = bisect_right(lowers, b) - 1
+        return index >= 0 and ((upper := others[index][1]) is None or upper >= a)
 
     ranges: list[SkippedRange] = []
     for f in sorted(plan.skipped, key=lambda f: f.lower or ""):
@@ -283,11 +283,11 @@ def _visible_again(within: SnapshotRange, ids: Tombstoned) -> frozenset[str]:
     return ids.since - ids.hidden(None, within.order) if within.undoes else frozenset()
 
 
-def _lifted_first(within: SnapshotRange, ids: Tombstoned, wanted: frozenset[str]) -> dict[str, int]:
+def _lifted_first(within: SnapshotRange, ids: Tombstoned, batch_ids: frozenset[str]) -> dict[str, int]:
     """By batch, the first snapshot of the range that removed its deletes by position."""
     lifted: dict[str, int] = {}
     for u in sorted(ids.lifted, key=within.order.__getitem__):
-        for i in wanted & ids.lifted[u]:
+        for i in batch_ids & ids.lifted[u]:
             lifted.setdefault(i, u)
     return lifted
 

@@ -74,9 +74,9 @@ def plan_masking(
         others = (t for k, t in ledger.tombstones.items() if k not in named | removed)
         mask |= {t.id: t for t in others if t.namespace == field_id and not t.is_masked}
     mask |= {t.id: t for t in delta.add_tombstones if t.namespace == field_id}
-    known = {t.id: t.mask for t in active.values() if t.id in mask and t.mask is not None}
-    known |= {i: t.mask for i, t in mask.items() if t.mask is not None}
-    return Masking(mask, lift, known)
+    masks_by_batch = {t.id: t.mask for t in active.values() if t.id in mask and t.mask is not None}
+    masks_by_batch |= {i: t.mask for i, t in mask.items() if t.mask is not None}
+    return Masking(mask, lift, masks_by_batch)
 
 
 def files_to_mask(files: Iterable[FileBounds], masking: Masking) -> BoundsSplit:
@@ -273,8 +273,8 @@ def plan_positions(
         if new.ours != old.ours or new.taken_over:
             after[path] = new
         still_hidden.update({i: n for i in rows.keys() & lift if (n := len(rows[i] & new.still_hidden))})
-    known = {i: m.rows for i, m in masking.known.items()}
-    return PositionsPlan(after, frozenset(i for i, n in deleted.items() if n != known.get(i, 0)), still_hidden)
+    expected_rows = {i: m.rows for i, m in masking.known.items()}
+    return PositionsPlan(after, frozenset(i for i, n in deleted.items() if n != expected_rows.get(i, 0)), still_hidden)
 
 
 def _union(rows: Positions, ids: Set[str]) -> FrozenBitMap64:

@@ -62,8 +62,8 @@ class Values:
 
     def might_lie_in(self, lower: Any, upper: Any) -> bool:
         """Whether one of the values is within these bounds, both inclusive; None is open."""
-        at = 0 if lower is None else bisect_left(self.items, lower)
-        return at < len(self.items) and (upper is None or self.items[at] <= upper)
+        index = 0 if lower is None else bisect_left(self.items, lower)
+        return index < len(self.items) and (upper is None or self.items[index] <= upper)
 
     def index_of(self, value: Any) -> int | None:
         """The index of this value, given as Iceberg stores it or in its JSON form; None: it is not one of the values."""
@@ -123,18 +123,18 @@ def parse_values(content: bytes, kind: ValueKind, column: str, request: str) -> 
     except UnicodeDecodeError:
         raise InputError("InvalidValues", f"{where} are not UTF-8 text. Nothing was erased.") from None
     lines = [(n, line.removesuffix("\r")) for n, line in enumerate(text.split("\n"), 1)]
-    given = [(n, line) for n, line in lines if line.strip()]
-    if not given:
+    numbered_lines = [(n, line) for n, line in lines if line.strip()]
+    if not numbered_lines:
         raise InputError("InvalidValues", f"{where} are empty. Write one value per line. Nothing was erased.")
-    if len(given) > MAX_VALUES:
+    if len(numbered_lines) > MAX_VALUES:
         raise InputError(
             "InvalidValues",
-            f"{where}: found {len(given)} values, expected at most {MAX_VALUES}. Divide them among several "
+            f"{where}: found {len(numbered_lines)} values, expected at most {MAX_VALUES}. Divide them among several "
             "Restatements. Nothing was erased.",
         )
     parse = _PARSERS[kind.type]
     values: set[Any] = set()
-    for n, line in given:
+    for n, line in numbered_lines:
         try:
             values.add(parse(line, kind))
         except (ValueError, ArithmeticError):  # its text contains the value

@@ -146,11 +146,11 @@ def parse(content: bytes) -> Claim:
     """Read an object named `_lethe.json`, which may have any content."""
     try:
         document = json.loads(content)
-        of, table = document["dataset"], document["table"]
-        texts = (of["namespace"], of["name"], of["uid"], table["uuid"], document.get("cluster", ""))
+        dataset, table = document["dataset"], document["table"]
+        texts = (dataset["namespace"], dataset["name"], dataset["uid"], table["uuid"], document.get("cluster", ""))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Claim(None)
-    if document.get("apiVersion") != VERSION or not all(isinstance(t, str) for t in texts) or not of["uid"]:
+    if document.get("apiVersion") != VERSION or not all(isinstance(t, str) for t in texts) or not dataset["uid"]:
         return Claim(None)
     return Claim(Owner(*texts))
 

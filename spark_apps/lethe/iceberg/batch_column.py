@@ -33,16 +33,16 @@ class BatchColumn:
 
     def partition_value(self, file: DataFile) -> str | None:
         """The batch id in a file's partition; None: the partition has none, or it is null."""
-        at = self.positions.get(file.spec_id)
-        value = None if at is None else file.partition[at]
+        position = self.positions.get(file.spec_id)
+        value = None if position is None else file.partition[position]
         return value if isinstance(value, str) else None
 
 
 def identity_positions(specs: Mapping[int, PartitionSpec], field_id: int | None) -> dict[int, int]:
     """By partition spec id, the position of the column's value in the partition tuple. Leaves out specs without the column."""
     return {
-        spec_id: at
+        spec_id: position
         for spec_id, spec in specs.items()
-        for at, f in enumerate(spec.fields)
+        for position, f in enumerate(spec.fields)
         if f.source_id == field_id and isinstance(f.transform, IdentityTransform)
     }

@@ -126,22 +126,22 @@ def require_no_view(catalog: Catalog, name: Name) -> None:
 
 
 def _is_view(catalog: Catalog, name: Name) -> bool:
-    given: Any = name
+    identifier: Any = name
     if isinstance(catalog, SqlCatalog):
         # The column is missing in the tables of catalogs that have no views.
         if catalog._iceberg_type_filter() is None:
             return False
-        namespace = Catalog.namespace_to_string(Catalog.namespace_from(given))
+        namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier))
         query = select(IcebergTables.iceberg_type).where(
             IcebergTables.catalog_name == catalog.name,
             IcebergTables.table_namespace == namespace,
-            IcebergTables.table_name == Catalog.table_name_from(given),
+            IcebergTables.table_name == Catalog.table_name_from(identifier),
         )
         with catalog.engine.connect() as connection:
             return connection.execute(query).scalar() == _OF_VIEWS
     if isinstance(catalog, RestCatalog):
         try:
-            return catalog.view_exists(given)
+            return catalog.view_exists(identifier)
         except (ServiceUnavailableError, TooManyRequestsError):
             raise
         except (RESTError, NotImplementedError):  # it does not know views
@@ -213,14 +213,14 @@ def properties(name: str, path: Path | None = None) -> dict[str, str]:
     Raises:
         InputError: `UnknownCatalog`, naming the known ones.
     """
-    known = _configured(path)
-    if name not in known:
+    configured = _configured(path)
+    if name not in configured:
         raise InputError(
             "UnknownCatalog",
-            f"there is no catalog {name!r} in {CONFIG_FILE}; it contains: {', '.join(sorted(known)) or 'none'}. "
+            f"there is no catalog {name!r} in {CONFIG_FILE}; it contains: {', '.join(sorted(configured)) or 'none'}. "
             "Add it to the chart's value `catalogs`, or correct spec.table.catalog.",
         )
-    return dict(known[name])
+    return dict(configured[name])
 
 
 def every(path: Path | None = None) -> dict[str, dict[str, str]]:
@@ -247,8 +247,8 @@ def _parsed(file: Path, _version: tuple[int, int, int]) -> dict[str, dict[str, s
     Args:
         _version: The inode, the time of the last change in nanoseconds, and the size of the file.
     """
-    known: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("catalog") or {}
-    return {name: dict(_flat(own or {})) for name, own in known.items()}
+    catalogs_by_name: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("catalog") or {}
+    return {name: dict(_flat(own or {})) for name, own in catalogs_by_name.items()}
 
 
 def _flat(own: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:

@@ -216,8 +216,8 @@ class _Both(_Pair):
         return And(self.left.pruning(), self.right.pruning())
 
     def of_groups(self, exact: Callable[[Column], bool]) -> pc.Expression | None:
-        known = [e for e in (self.left.of_groups(exact), self.right.of_groups(exact)) if e is not None]
-        return reduce(lambda a, b: a & b, known) if known else None
+        expressions = [e for e in (self.left.of_groups(exact), self.right.of_groups(exact)) if e is not None]
+        return reduce(lambda a, b: a & b, expressions) if expressions else None
 
 
 class _Either(_Pair):
@@ -371,12 +371,12 @@ class _IsIn(_Node):
         yield self.column
 
     def true_in(self, rows: pa.RecordBatch) -> pa.Array:
-        values, wanted = self.column.of(rows), self.values
+        values, accepted = self.column.of(rows), self.values
         if isinstance(self.column.type, _FLOATS):
             values = values.cast(pa.float64())
             # Arrow tells one zero from the other here.
-            wanted = (*wanted, 0.0, -0.0) if 0.0 in wanted else wanted
-        mask = pc.is_in(values, value_set=pa.array(wanted, values.type))
+            accepted = (*accepted, 0.0, -0.0) if 0.0 in accepted else accepted
+        mask = pc.is_in(values, value_set=pa.array(accepted, values.type))
         return _where_valid(values, mask if self.wanted else pc.invert(mask))
 
     def opposite(self) -> _Node:
@@ -494,9 +494,9 @@ def _column(schema: Schema, predicate: UnboundPredicate) -> Column:
     try:
         field = schema.find_field(reference.name)
     except ValueError:
-        known = ", ".join(f.name for f in schema.fields)
+        column_names = ", ".join(f.name for f in schema.fields)
         raise InputError(
-            "InvalidRead", f"the filter names the column {reference.name}, but the columns are {known}."
+            "InvalidRead", f"the filter names the column {reference.name}, but the columns are {column_names}."
         ) from None
     require_known(schema, [reference.name], "the filter")
     path = _path(schema.fields, field.field_id)
@@ -513,9 +513,9 @@ def _path(fields: tuple[NestedField, ...], field_id: int) -> tuple[NestedField, 
         if field.field_id == field_id:
             return (field,)
         if isinstance(field.field_type, StructType):
-            rest = _path(field.field_type.fields, field_id)
-            if rest is not None:
-                return (field, *rest)
+            inner_path = _path(field.field_type.fields, field_id)
+            if inner_path is not None:
+                return (field, *inner_path)
     return None
 
 
@@ -648,7 +648,7 @@ def _where_valid(values: pa.Array, found: pa.Array) -> pa.Array:
 
 def _literal(value: Any, kind: IcebergType) -> Any:
     """The value as a literal that PyIceberg does not convert to another."""
-    return next((literal(value) for of, literal in _LITERALS if isinstance(kind, of)), value)  # type: ignore[call-arg]
+    return next((literal(value) for iceberg_type, literal in _LITERALS if isinstance(kind, iceberg_type)), value)  # type: ignore[call-arg]
 
 
 def _has_trusted_statistics(column: Column) -> bool:

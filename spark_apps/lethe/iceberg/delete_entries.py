@@ -48,18 +48,20 @@ def dangling(table: Table, snapshot_id: int | None) -> frozenset[DeletesKey]:
     numbers: dict[str, int] = {}
     for m in manifests:
         for e in live_entries(table.io, m):
-            at, number = _partition(m, e.data_file), _number(m, e)
-            oldest[at] = min(number, oldest.get(at, number))
+            partition, number = _partition(m, e.data_file), _number(m, e)
+            oldest[partition] = min(number, oldest.get(partition, number))
             numbers[e.data_file.file_path] = number
     of_table = {i for i, spec in table.specs().items() if is_unpartitioned(spec)}
 
     def has_effect(manifest: ManifestFile, entry: ManifestEntry, raw: Mapping[str, Any]) -> bool:
-        at, number = _partition(manifest, entry.data_file), _number(manifest, entry)
+        partition, number = _partition(manifest, entry.data_file), _number(manifest, entry)
         if entry.data_file.content == _EQUALITY:
-            known = oldest.values() if at[0] in of_table else [oldest[at]] if at in oldest else []
-            return any(n < number for n in known)
+            sequence_numbers = (
+                oldest.values() if partition[0] in of_table else [oldest[partition]] if partition in oldest else []
+            )
+            return any(n < number for n in sequence_numbers)
         path = referenced(raw)
-        first = oldest.get(at) if path is None else numbers.get(path)
+        first = oldest.get(partition) if path is None else numbers.get(path)
         return first is not None and first <= number
 
     return frozenset(_key(raw) for m, e, raw in deletes if not has_effect(m, e, raw))

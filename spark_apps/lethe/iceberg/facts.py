@@ -223,8 +223,8 @@ def files_added_by(
     table: Table, snapshot_ids: tuple[int, ...], of_snapshot: int | None, field_id: int
 ) -> list[FileBounds]:
     """The live data files of `of_snapshot` that one of `snapshot_ids` added."""
-    wanted = frozenset(snapshot_ids)
-    return [f for f in _live(table, of_snapshot, field_id) if f.added_by in wanted] if wanted else []
+    added_by = frozenset(snapshot_ids)
+    return [f for f in _live(table, of_snapshot, field_id) if f.added_by in added_by] if added_by else []
 
 
 def files_added_after(
@@ -284,9 +284,9 @@ def bounds_of(
     f: DataFile, column: BatchColumn, deletes: frozenset[str] = frozenset(), added_by: int | None = None
 ) -> FileBounds:
     """The metadata of a data file: the bounds of the column or, if it has none, the value of the partition."""
-    at = -1 if column.field_id is None else column.field_id
-    lower, upper = _text((f.lower_bounds or {}).get(at)), _text((f.upper_bounds or {}).get(at))
-    null_count = (f.null_value_counts or {}).get(at)
+    field_id = -1 if column.field_id is None else column.field_id
+    lower, upper = _text((f.lower_bounds or {}).get(field_id)), _text((f.upper_bounds or {}).get(field_id))
+    null_count = (f.null_value_counts or {}).get(field_id)
     if lower is None and upper is None and (value := column.partition_value(f)) is not None:
         lower, upper, null_count = value, value, 0
     return FileBounds(

@@ -224,8 +224,8 @@ def _of_others(io: FileIO, uris: Sequence[str], uuids: Collection[str | None]) -
     Args:
         uuids: The UUIDs in the table's own documents. With None, documents without one are not of another table.
     """
-    for at in range(0, len(uris), READ_AT_ONCE):
-        for uri, document in documents_of(io, uris[at : at + READ_AT_ONCE]).items():
+    for start in range(0, len(uris), READ_AT_ONCE):
+        for uri, document in documents_of(io, uris[start : start + READ_AT_ONCE]).items():
             if isinstance(document, UnreadableObject):
                 is_of_other = bool(document.why) or io.new_input(uri).exists()
             else:

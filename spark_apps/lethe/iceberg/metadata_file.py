@@ -153,17 +153,17 @@ class CachedMetadata:
         """Parse a later version. None: its snapshots are not those of this version and further ones, byte for byte."""
         first, end = self._list_at
         start = text.find(_LIST) + len(_LIST)
-        at = start + end - first  # of the comma, or of the end of the list
+        after = start + end - first  # of the comma, or of the end of the list
         if (
             first == end
             or text.count(_LIST) != 1
-            or text[start:at] != self.text[first:end]
-            or text[at : at + 1] not in (",", "]")
+            or text[start:after] != self.text[first:end]
+            or text[after : after + 1] not in (",", "]")
         ):
             return None
         try:
-            added, length = ([], 1) if text[at] == "]" else _decoder.raw_decode("[" + text[at + 1 :])
-            last = at + length - 1  # of the end of the list
+            added, length = ([], 1) if text[after] == "]" else _decoder.raw_decode("[" + text[after + 1 :])
+            last = after + length - 1  # of the end of the list
             document = json.loads(text[:start] + text[last:])
             if document["snapshots"] != []:
                 return None

@@ -109,11 +109,11 @@ def vectors(io: FileIO, manifests: Iterable[ManifestFile]) -> dict[str, frozense
             offset, path = file.get("content_offset"), referenced(file)
             if offset is not None and path is not None:
                 vectors_by_file.setdefault(path, set()).add((str(file["file_path"]), int(offset)))
-    return {path: frozenset(of) for path, of in vectors_by_file.items()}
+    return {path: frozenset(offsets) for path, offsets in vectors_by_file.items()}
 
 
 def _frozen(deletes: Mapping[Any, set[str]]) -> dict[Any, frozenset[str]]:
-    return {key: frozenset(of) for key, of in deletes.items()}
+    return {key: frozenset(sequence_numbers) for key, sequence_numbers in deletes.items()}
 
 
 def _name(file: Mapping[str, Any]) -> str:

@@ -74,10 +74,10 @@ def load_table(name: str, catalog: Catalog | None = None) -> Table:
         except NoSuchTableError:
             require_no_view(catalog, name)
             raise
-    catalog_name, dot, rest = name.partition(".")
-    if not dot or "." not in rest:
+    catalog_name, dot, table_name = name.partition(".")
+    if not dot or "." not in table_name:
         raise InputError("InvalidRead", f"{name!r} is not a table name: expected catalog.namespace.table.")
-    return catalogs.load(catalog_name).load_table(rest)
+    return catalogs.load(catalog_name).load_table(table_name)
 
 
 def schema_of(table: Table, snapshot_id: int | None) -> Schema:
@@ -367,10 +367,10 @@ class SnapshotView:
         return snapshot.manifests(self.io) if snapshot is not None else []
 
     def _planned(
-        self, manifests: Iterable[ManifestFile], wanted: Callable[[ManifestEntry], bool] = lambda _: True
+        self, manifests: Iterable[ManifestFile], is_selected: Callable[[ManifestEntry], bool] = lambda _: True
     ) -> list[PlannedFile]:
         def is_read(entry: ManifestEntry) -> bool:
-            return entry.data_file.content != DataFileContent.DATA or wanted(entry)
+            return entry.data_file.content != DataFileContent.DATA or is_selected(entry)
 
         manifests = list(manifests)
         try:

@@ -279,17 +279,17 @@ def _physical(avro: Any) -> Any:
     return plain
 
 
-def _logical(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _logical(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Physical values as those of a logical type."""
-    if not pa.types.is_decimal(wanted):
-        return array.cast(wanted)
+    if not pa.types.is_decimal(target):
+        return array.cast(target)
     context = Context(prec=_DIGITS_AT_MOST + 1)
     return pa.array(
         [
-            None if v is None else Decimal(int.from_bytes(v, "big", signed=True)).scaleb(-wanted.scale, context)
+            None if v is None else Decimal(int.from_bytes(v, "big", signed=True)).scaleb(-target.scale, context)
             for v in array.to_pylist()
         ],
-        wanted,
+        target,
     )
 
 
@@ -301,17 +301,17 @@ def _problem(array: pa.Array, field: pa.Field) -> tuple[str, str] | None:
     return None
 
 
-def _path(array: pa.Array, wanted: pa.DataType, path: str) -> tuple[str, str]:
+def _path(array: pa.Array, target: pa.DataType, path: str) -> tuple[str, str]:
     """The first part of a value that is not of its logical type."""
-    if pa.types.is_nested(wanted):
-        for name, field, part, _ in nested(array, wanted):
+    if pa.types.is_nested(target):
+        for name, field, part, _ in nested(array, target):
             try:
                 converted(part, field.type, _logical)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 return _path(part, field.type, f"{path}.{name}")
-    if pa.types.is_decimal(wanted):
-        return path, f"holds a number with too many digits, expected decimal({wanted.precision},{wanted.scale})"
-    return path, f"holds a value that is not of type {wanted}"
+    if pa.types.is_decimal(target):
+        return path, f"holds a number with too many digits, expected decimal({target.precision},{target.scale})"
+    return path, f"holds a value that is not of type {target}"
 
 
 def _path_of_text(value: Any, t: pa.DataType, path: str) -> str:
@@ -358,9 +358,9 @@ class _UpToItsEnd:
 class _Joined:
     """Some bytes, and then those of a stream."""
 
-    def __init__(self, head: bytes, rest: Any) -> None:
+    def __init__(self, head: bytes, stream: Any) -> None:
         self._head = io.BytesIO(head)
-        self._rest = rest
+        self._rest = stream
 
     def read(self, size: int = -1) -> bytes:
         content = self._head.read(size)

@@ -414,8 +414,8 @@ class _Reading:
             elif task.batch_id in self._costly:
                 self._end(task, FileOutcome())  # the batch is refused, whatever is in this file
             else:
-                of = {"batch": task.batch_id, "uri": task.uri, "folders": task.folders, "skip": 0}
-                yield Unit(of, source.content, task.size, task.uri, partial(source.range, task.uri), (task, 0))
+                entry = {"batch": task.batch_id, "uri": task.uri, "folders": task.folders, "skip": 0}
+                yield Unit(entry, source.content, task.size, task.uri, partial(source.range, task.uri), (task, 0))
 
     def _end(self, task: FileTask, outcome: FileOutcome) -> None:
         self._outcomes[task.batch_id, task.uri] = outcome
@@ -478,10 +478,10 @@ class FileWork:
             document, contents = link.receive()
             of_units = iter(contents)
             files: list[SentFile] = []
-            for number, size, is_whole, of in document["units"]:
-                task = FileTask(of["batch"], of["uri"], size, folders=of["folders"])
+            for number, size, is_whole, entry in document["units"]:
+                task = FileTask(entry["batch"], entry["uri"], size, folders=entry["folders"])
                 source = next(of_units) if is_whole else io.BufferedReader(RemoteFile(link, number, size), PIECE_BYTES)
-                files.append(SentFile(number, task, Bytes(source), of["skip"]))
+                files.append(SentFile(number, task, Bytes(source), entry["skip"]))
             decoding.decode_all(files)
             if document["flush"]:
                 decoding.flush()

@@ -276,6 +276,6 @@ class Bytes:
     def __enter__(self) -> "Bytes":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, BadFile | MemoryError | Closed):
             raise BadFile("UnreadableFile", f"it is not readable as {self._format} ({_why(error)})") from error

@@ -65,8 +65,8 @@ class Keyed:
         if not self.op:
             return rows, keys
         op = rows.column(self.op).cast(pa.string())
-        known = pc.or_(pc.is_null(op), pc.is_in(op, value_set=pa.array([*_ADD, DELETE])))
-        if not pc.all(known, min_count=0).as_py():
+        is_operation = pc.or_(pc.is_null(op), pc.is_in(op, value_set=pa.array([*_ADD, DELETE])))
+        if not pc.all(is_operation, min_count=0).as_py():
             raise BadFile(
                 "UnknownOperation",
                 f"column {self.op} holds values other than U, I, D and null, expected one of these",

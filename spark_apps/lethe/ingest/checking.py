@@ -154,10 +154,10 @@ def _errors(outcomes: Mapping[tuple[str, str], FileOutcome]) -> list[FileError]:
     return [o.error for o in outcomes.values() if o.error is not None]
 
 
-def _evolved(columns: pa.Schema, wanted: pa.Schema) -> pa.Schema:
+def _evolved(columns: pa.Schema, added: pa.Schema) -> pa.Schema:
     """The columns of a table after some are added or widened: new ones are optional, widened ones stay required."""
     columns_by_name = {f.name: f for f in columns}
-    for column in wanted:
-        known = columns_by_name.get(column.name)
-        columns_by_name[column.name] = column.with_nullable(known is None or known.nullable)
+    for column in added:
+        existing = columns_by_name.get(column.name)
+        columns_by_name[column.name] = column.with_nullable(existing is None or existing.nullable)
     return pa.schema(list(columns_by_name.values()))

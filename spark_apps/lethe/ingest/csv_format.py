@@ -68,9 +68,9 @@ def join_csv(files: Sequence[bytes], table: pa.Schema, dialect: CsvDialect) -> J
     if not dialect.header:
         return None
     records = _Records(TextFile(None), dialect)
-    names, rest = records.header(files[0])
+    names, records_part = records.header(files[0])
     _check_header(names, table, dialect)
-    head = files[0].removesuffix(rest)
+    head = files[0].removesuffix(records_part)
     if not all(f.startswith(head) for f in files):
         return None
     bodies = [whole_lines(f.removeprefix(head)) for f in files]
@@ -126,23 +126,23 @@ class _Records:
         Raises:
             BadFile: A quote is not where the dialect allows one.
         """
-        rest = b""
+        incomplete = b""
         for block in self._file.blocks():
             if len(block) < BLOCK_BYTES:
-                rest += block  # probably the last
-                if len(rest) < BLOCK_BYTES:
+                incomplete += block  # probably the last
+                if len(incomplete) < BLOCK_BYTES:
                     continue
-                block, rest = rest, b""
-            elif rest:
-                block, rest = rest + block, b""
+                block, incomplete = incomplete, b""
+            elif incomplete:
+                block, incomplete = incomplete + block, b""
             end, found = self._records(block, is_last=False)
             if end == 0 and len(block) > 2 * BLOCK_BYTES:
                 raise BadFile("UnreadableFile", f"it is not readable as CSV (a row is longer than {BLOCK_BYTES} bytes)")
-            rest = block[end:]
+            incomplete = block[end:]
             if end:
                 yield found
-        if rest:
-            yield self._records(rest, is_last=True)[1]
+        if incomplete:
+            yield self._records(incomplete, is_last=True)[1]
 
     def _records(self, block: bytes, is_last: bool) -> tuple[int, bytes]:
         """Where the last whole record of a block ends, and the whole records in RFC 4180."""
@@ -175,10 +175,10 @@ class _Records:
         if quote not in block:
             return _end_of_lines(block, is_last)[0]
         content = np.frombuffer(block, np.uint8)
-        at = np.flatnonzero(content == quote[0])
-        if len(at) % 2 and is_last:
+        quote_positions = np.flatnonzero(content == quote[0])
+        if len(quote_positions) % 2 and is_last:
             return None
-        begins, ends = at[0::2], at[1::2]
+        begins, ends = quote_positions[0::2], quote_positions[1::2]
         outside = np.zeros(256, bool)
         outside[[ord("\n"), ord("\r"), ord(self.dialect.delimiter)]] = True
         before = np.append(True, outside[content])[begins]
@@ -192,10 +192,10 @@ class _Records:
             return len(block)
         end = len(block)
         while (end := block.rfind(b"\n", 0, end)) >= 0:
-            within = int(np.searchsorted(at, end))
+            within = int(np.searchsorted(quote_positions, end))
             if within % 2 == 0:
                 return end + 1
-            end = int(at[within - 1])
+            end = int(quote_positions[within - 1])
         return 0
 
     def _end_of_records(self, block: bytes, is_last: bool) -> int:
@@ -348,16 +348,20 @@ class _CsvReader:
         self._table = table
         self._records = records
         self._row = 0  # of the next record
-        counts, wanted = Counter(names), {f.name: f.type for f in table}
+        counts, types_by_name = Counter(names), {f.name: f.type for f in table}
         self._kept = [n for n in counts if n not in dialect.ignore_columns]
         # Of a table's column that CSV cannot hold, only empty fields are accepted.
         self._unreadable = [
-            n for n in self._kept if n in wanted and (pa.types.is_nested(wanted[n]) or pa.types.is_binary(wanted[n]))
+            n
+            for n in self._kept
+            if n in types_by_name and (pa.types.is_nested(types_by_name[n]) or pa.types.is_binary(types_by_name[n]))
         ]
-        self._types = {n: wanted.get(n, pa.string()) for n in self._kept} | dict.fromkeys(self._unreadable, pa.string())
+        self._types = {n: types_by_name.get(n, pa.string()) for n in self._kept} | dict.fromkeys(
+            self._unreadable, pa.string()
+        )
         twice = next((n for n in self._kept if counts[n] > 1), None)
         if twice is not None:
-            which = f"column {twice}" if twice in wanted else f"column number {names.index(twice) + 1}"
+            which = f"column {twice}" if twice in types_by_name else f"column number {names.index(twice) + 1}"
             raise BadFile("SchemaMismatch", f"{which} is in the file {counts[twice]} times")
 
     def table(self, block: bytes) -> pa.Table:
@@ -418,9 +422,9 @@ class _CsvReader:
             which = f"column {name}" if name in self._table.names else f"column number {int(column[1]) + 1}"
             if "UTF8" in text:
                 return BadFile("UnreadableFile", f"{where}{which} holds text that is not UTF-8")
-            wanted = kind_of(self._types[name])
+            type_name = kind_of(self._types[name])
             return BadFile(
-                "SchemaMismatch", f"{where}{which} holds a value that is not of type {wanted}{zone_hint(text)}"
+                "SchemaMismatch", f"{where}{which} holds a value that is not of type {type_name}{zone_hint(text)}"
             )
         if counted := re.search(r"Expected (\d+) columns, got (\d+)", text):
             expected = "the header has" if self._dialect.header else "the table without the batch column has"
@@ -459,14 +463,14 @@ class _CsvReader:
         Raises:
             BadFile: It holds a text.
         """
-        at, wanted = self._kept.index(name), kind_of(self._table.field(name).type)
-        is_text = pc.not_equal(pc.fill_null(rows.column(at), ""), "")
+        index, expected = self._kept.index(name), kind_of(self._table.field(name).type)
+        is_text = pc.not_equal(pc.fill_null(rows.column(index), ""), "")
         if (row := pc.index(is_text, True).as_py()) >= 0:
             raise BadFile(
                 "SchemaMismatch",
-                str(Flaw(self._row + row, name, f"holds text, expected {wanted}, which CSV cannot hold")),
+                str(Flaw(self._row + row, name, f"holds text, expected {expected}, which CSV cannot hold")),
             )
-        return rows.set_column(at, pa.field(name, pa.null()), pa.chunked_array([pa.nulls(rows.num_rows)]))
+        return rows.set_column(index, pa.field(name, pa.null()), pa.chunked_array([pa.nulls(rows.num_rows)]))
 
     def _check_blank_lines(self, block: bytes) -> None:
         """Refuse blank lines between the records of a single column: they may be empty fields."""

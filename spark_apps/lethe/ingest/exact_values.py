@@ -67,34 +67,34 @@ class Mismatch:
     text: str
 
 
-def fits(actual: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of type `actual` can be converted to type `wanted`. The cast of a value that is out of range still fails."""
-    return mismatch(actual, wanted) is None
+def fits(actual: pa.DataType, target: pa.DataType) -> bool:
+    """Whether values of type `actual` can be converted to type `target`. The cast of a value that is out of range still fails."""
+    return mismatch(actual, target) is None
 
 
-def mismatch(actual: pa.DataType, wanted: pa.DataType, path: str = "") -> Mismatch | None:
+def mismatch(actual: pa.DataType, target: pa.DataType, path: str = "") -> Mismatch | None:
     """The first nested type that does not fit; None: all fit. Fields of structs are matched by name."""
     actual = plain_type(actual)
-    if actual == wanted or pa.types.is_null(actual):
+    if actual == target or pa.types.is_null(actual):
         return None
-    if pa.types.is_struct(actual) and pa.types.is_struct(wanted):
-        return _struct_mismatch(actual, wanted, path)
-    if is_list(actual) and is_list(wanted):
-        return mismatch(actual.value_type, wanted.value_type, f"{path}.element")
-    if pa.types.is_map(actual) and pa.types.is_map(wanted):
-        key = mismatch(actual.key_type, wanted.key_type, f"{path}.key")
-        return key or mismatch(actual.item_type, wanted.item_type, f"{path}.value")
-    return None if _leaf_fits(actual, wanted) else Mismatch(path, f"is {kind_of(actual)}, expected {kind_of(wanted)}")
+    if pa.types.is_struct(actual) and pa.types.is_struct(target):
+        return _struct_mismatch(actual, target, path)
+    if is_list(actual) and is_list(target):
+        return mismatch(actual.value_type, target.value_type, f"{path}.element")
+    if pa.types.is_map(actual) and pa.types.is_map(target):
+        key = mismatch(actual.key_type, target.key_type, f"{path}.key")
+        return key or mismatch(actual.item_type, target.item_type, f"{path}.value")
+    return None if _leaf_fits(actual, target) else Mismatch(path, f"is {kind_of(actual)}, expected {kind_of(target)}")
 
 
-def _struct_mismatch(actual: pa.DataType, wanted: pa.DataType, path: str) -> Mismatch | None:
+def _struct_mismatch(actual: pa.DataType, target: pa.DataType, path: str) -> Mismatch | None:
     names = [f.name for f in actual]
     for name in names:
-        if wanted.get_field_index(name) < 0:
+        if target.get_field_index(name) < 0:
             return Mismatch(f"{path}.{shown(name)}", "is only in the file, expected no such field")
         if names.count(name) > 1:
             return Mismatch(f"{path}.{name}", f"is in the file {names.count(name)} times")
-    for field in wanted:
+    for field in target:
         if field.name not in names:
             return Mismatch(f"{path}.{field.name}", f"is missing, expected {kind_of(field.type)}")
         if text := mismatch(actual.field(field.name).type, field.type, f"{path}.{field.name}"):
@@ -102,19 +102,19 @@ def _struct_mismatch(actual: pa.DataType, wanted: pa.DataType, path: str) -> Mis
     return None
 
 
-def _leaf_fits(actual: pa.DataType, wanted: pa.DataType) -> bool:
-    if is_text(actual) and is_text(wanted):
+def _leaf_fits(actual: pa.DataType, target: pa.DataType) -> bool:
+    if is_text(actual) and is_text(target):
         return True
-    if is_bytes(actual) and is_bytes(wanted):
+    if is_bytes(actual) and is_bytes(target):
         return True
-    if pa.types.is_timestamp(actual) and pa.types.is_timestamp(wanted):
+    if pa.types.is_timestamp(actual) and pa.types.is_timestamp(target):
         # A timestamp without a zone is a local time, one with a zone is an instant. They cannot be converted into each other.
-        return (actual.tz is None) == (wanted.tz is None)
-    if pa.types.is_decimal(wanted):
+        return (actual.tz is None) == (target.tz is None)
+    if pa.types.is_decimal(target):
         if pa.types.is_decimal(actual):
-            return actual.scale == wanted.scale and actual.precision <= wanted.precision
-        return actual == pa.uint64() and wanted.precision - wanted.scale >= _UINT64_DIGITS
-    return wanted in _WIDER.get(actual, ())
+            return actual.scale == target.scale and actual.precision <= target.precision
+        return actual == pa.uint64() and target.precision - target.scale >= _UINT64_DIGITS
+    return target in _WIDER.get(actual, ())
 
 
 def plain_type(t: pa.DataType) -> pa.DataType:
@@ -267,20 +267,20 @@ def first_flaw(values: pa.ChunkedArray, problem: Callable[[pa.Array], tuple[str,
 # --- Conversion -------------------------------------------------------------------------------------------------------
 
 
-def _safe_cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    return array.cast(wanted, safe=True)
+def _safe_cast(array: pa.Array, target: pa.DataType) -> pa.Array:
+    return array.cast(target, safe=True)
 
 
-def converted_column(values: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+def converted_column(values: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
     """Like `converted`, for a column."""
-    if values.type == wanted:
+    if values.type == target:
         return values
-    if not pa.types.is_nested(wanted) and not _is_wrapped(values.type):
-        return values.cast(wanted, safe=True)
-    return pa.chunked_array([converted(chunk, wanted) for chunk in values.chunks], wanted)
+    if not pa.types.is_nested(target) and not _is_wrapped(values.type):
+        return values.cast(target, safe=True)
+    return pa.chunked_array([converted(chunk, target) for chunk in values.chunks], target)
 
 
-def converted(array: pa.Array, wanted: pa.DataType, cast: Cast = _safe_cast) -> pa.Array:
+def converted(array: pa.Array, target: pa.DataType, cast: Cast = _safe_cast) -> pa.Array:
     """The values in another type that `lethe.ingest.exact_values.fits` allows. Fields of structs are matched by name.
 
     Args:
@@ -290,23 +290,23 @@ def converted(array: pa.Array, wanted: pa.DataType, cast: Cast = _safe_cast) -> 
         ArrowInvalid: Arrow cannot convert the values.
         ArrowNotImplementedError: Arrow has no such conversion.
     """
-    if array.type == wanted:
+    if array.type == target:
         return array
     array = unwrapped(array)
     if pa.types.is_null(array.type):
-        return pa.nulls(len(array), wanted)
-    if pa.types.is_struct(wanted):
+        return pa.nulls(len(array), target)
+    if pa.types.is_struct(target):
         children = dict(zip([f.name for f in array.type], array.flatten(), strict=True))
-        parts = [converted(children[f.name], f.type, cast) for f in wanted]
-        return struct_of(parts, list(wanted), array)
-    if pa.types.is_map(wanted):
+        parts = [converted(children[f.name], f.type, cast) for f in target]
+        return struct_of(parts, list(target), array)
+    if pa.types.is_map(target):
         offsets, mask, (keys, items) = _elements(array)
-        parts = [converted(keys, wanted.key_type, cast), converted(items, wanted.item_type, cast)]
-        return pa.MapArray.from_arrays(offsets, *parts, type=wanted, mask=mask)
-    if pa.types.is_list(wanted):
+        parts = [converted(keys, target.key_type, cast), converted(items, target.item_type, cast)]
+        return pa.MapArray.from_arrays(offsets, *parts, type=target, mask=mask)
+    if pa.types.is_list(target):
         offsets, mask, (values,) = _elements(array)
-        return pa.ListArray.from_arrays(offsets, converted(values, wanted.value_type, cast), type=wanted, mask=mask)
-    return cast(array, wanted)
+        return pa.ListArray.from_arrays(offsets, converted(values, target.value_type, cast), type=target, mask=mask)
+    return cast(array, target)
 
 
 def struct_of(parts: list[pa.Array], fields: list[pa.Field], like: pa.Array) -> pa.Array:
@@ -372,14 +372,14 @@ def leaves(array: pa.Array, path: str) -> Iterator[tuple[str, pa.Array]]:
         yield path, array
 
 
-def writable(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def writable(array: pa.Array, target: pa.DataType) -> pa.Array:
     """The values in the type of a Parquet file's column.
 
     Arrow writes no null where a field is required, even if the null is that of an optional struct around it. So such a field gets
     some value, which Arrow does not write.
     """
-    array = converted(array, wanted)
-    return _without_hidden_nulls(array, wanted) if _has_required(wanted) else array
+    array = converted(array, target)
+    return _without_hidden_nulls(array, target) if _has_required(target) else array
 
 
 def _without_hidden_nulls(array: pa.Array, t: pa.DataType, required: bool = False) -> pa.Array:
@@ -511,7 +511,7 @@ def _infinite(array: pa.Array, path: str) -> tuple[str, str] | None:
 
 
 def _problem(
-    array: pa.Array, wanted: pa.DataType, nullable: bool, path: str, absent: int = 0
+    array: pa.Array, target: pa.DataType, nullable: bool, path: str, absent: int = 0
 ) -> tuple[str, str] | None:
     """The path of a value that the type cannot hold, and why; None: it holds all."""
     if not nullable and array.null_count > absent:
@@ -519,41 +519,41 @@ def _problem(
     array = unwrapped(array)
     if pa.types.is_null(array.type):
         return None
-    if pa.types.is_nested(wanted):
-        for name, field, part, nulls in nested(array, wanted):
+    if pa.types.is_nested(target):
+        for name, field, part, nulls in nested(array, target):
             # Arrow checks the keys of maps.
             if text := _problem(part, field.type, field.nullable or name == "key", f"{path}.{name}", nulls):
                 return text
         return None
-    if problem := _leaf_problem(array, wanted):
+    if problem := _leaf_problem(array, target):
         return path, problem
     return None
 
 
-def _leaf_problem(array: pa.Array, wanted: pa.DataType) -> str | None:
+def _leaf_problem(array: pa.Array, target: pa.DataType) -> str | None:
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
-        return _invalid(array.type, wanted)
+        return _invalid(array.type, target)
     try:
-        converted = array.cast(wanted, safe=True)
+        converted = array.cast(target, safe=True)
     except _FAILURES:
-        if is_bytes(array.type) and is_text(wanted):
+        if is_bytes(array.type) and is_text(target):
             return "holds text that is not UTF-8"
-        return f"is {kind_of(array.type)} and holds a value that cannot be converted to {kind_of(wanted)} without loss"
+        return f"is {kind_of(array.type)} and holds a value that cannot be converted to {kind_of(target)} without loss"
     try:
         converted.validate(full=True)
     except pa.ArrowInvalid:
-        return _invalid(wanted, wanted)
-    return None if is_within_calendar(converted) else f"holds a {wanted} outside the years 1 to 9999"
+        return _invalid(target, target)
+    return None if is_within_calendar(converted) else f"holds a {target} outside the years 1 to 9999"
 
 
-def _invalid(actual: pa.DataType, wanted: pa.DataType) -> str:
+def _invalid(actual: pa.DataType, target: pa.DataType) -> str:
     if is_text(actual):
         return "holds text that is not UTF-8"
     if pa.types.is_decimal(actual):
-        return f"holds a number with too many digits, expected {kind_of(wanted)}"
-    return f"holds a value that is damaged, expected {kind_of(wanted)}"
+        return f"holds a number with too many digits, expected {kind_of(target)}"
+    return f"holds a value that is damaged, expected {kind_of(target)}"
 
 
 def _names(t: pa.DataType) -> list[str]:
@@ -693,29 +693,29 @@ def calendar_of_orc(tail: bytes) -> HybridCalendar | None:
 def _message(content: Any) -> dict[int, Any]:
     """The last value of each field of a Protocol Buffers message: an integer, or bytes."""
     fields: dict[int, Any] = {}
-    at = 0
-    while at < len(content):
-        key, at = _varint(content, at)
+    position = 0
+    while position < len(content):
+        key, position = _varint(content, position)
         match key & 7:
             case 0:
-                fields[key >> 3], at = _varint(content, at)
+                fields[key >> 3], position = _varint(content, position)
             case 1:
-                at += 8
+                position += 8
             case 2:
-                size, at = _varint(content, at)
-                fields[key >> 3], at = content[at : at + size], at + size
+                size, position = _varint(content, position)
+                fields[key >> 3], position = content[position : position + size], position + size
             case 5:
-                at += 4
+                position += 4
             case _:
                 break
     return fields
 
 
-def _varint(content: bytes, at: int) -> tuple[int, int]:
+def _varint(content: bytes, position: int) -> tuple[int, int]:
     value, shift = 0, 0
-    while at < len(content):
-        byte = content[at]
-        value, shift, at = value | (byte & 127) << shift, shift + 7, at + 1
+    while position < len(content):
+        byte = content[position]
+        value, shift, position = value | (byte & 127) << shift, shift + 7, position + 1
         if byte < 128:
             break
-    return value, at
+    return value, position

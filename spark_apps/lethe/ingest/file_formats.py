@@ -124,22 +124,22 @@ def _shown(schema: pa.Schema, columns: Iterator[Any], table: pa.Schema) -> pa.Sc
     )
 
 
-def _meaning(t: pa.DataType, columns: Iterator[Any], wanted: pa.DataType | None) -> pa.DataType:
+def _meaning(t: pa.DataType, columns: Iterator[Any], target: pa.DataType | None) -> pa.DataType:
     if pa.types.is_struct(t):
-        inner = {f.name: f.type for f in wanted} if wanted is not None and pa.types.is_struct(wanted) else {}
+        inner = {f.name: f.type for f in target} if target is not None and pa.types.is_struct(target) else {}
         return pa.struct([f.with_type(_meaning(f.type, columns, inner.get(f.name))) for f in t])
     if is_list(t):
-        inner_type = wanted.value_type if wanted is not None and is_list(wanted) else None
+        inner_type = target.value_type if target is not None and is_list(target) else None
         return pa.list_(t.value_field.with_type(_meaning(t.value_type, columns, inner_type)))
     if pa.types.is_map(t):
         key, item = (
-            (wanted.key_type, wanted.item_type) if wanted is not None and pa.types.is_map(wanted) else (None, None)
+            (target.key_type, target.item_type) if target is not None and pa.types.is_map(target) else (None, None)
         )
         return pa.map_(_meaning(t.key_type, columns, key), t.item_field.with_type(_meaning(t.item_type, columns, item)))
     column = next(columns)
     if column.physical_type == "INT96":
         # An instant for Spark, Impala and Trino. Hive writes local times.
-        local = wanted is not None and pa.types.is_timestamp(wanted) and wanted.tz is None
+        local = target is not None and pa.types.is_timestamp(target) and target.tz is None
         return pa.timestamp("us", None if local else "UTC")
     return pa.string() if column.logical_type.type == "ENUM" else t
 

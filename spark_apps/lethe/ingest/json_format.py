@@ -190,14 +190,14 @@ class _JsonLines:
         row = self._row + len(_LINE.findall(before[: before.rfind(b"\n") + 1]))
         raise BadFile(reason, f"row {row}: {problem}")
 
-    def refuse_unknown(self, known: list[str]) -> NoReturn:
+    def refuse_unknown(self, column_names: list[str]) -> NoReturn:
         """Refuse the block of the last table, which has a column that the first block did not have."""
-        self._refuse_other_columns(known)
+        self._refuse_other_columns(column_names)
         self._refuse()
 
-    def _refuse_other_columns(self, known: list[str]) -> None:
+    def _refuse_other_columns(self, column_names: list[str]) -> None:
         for row, line in self._lines():
-            if any(key not in known for key, _ in _pairs(line)):
+            if any(key not in column_names for key, _ in _pairs(line)):
                 raise BadFile(
                     "SchemaMismatch",
                     f"row {row}: the line has a column that the table does not have; the table has "
@@ -227,18 +227,18 @@ class _JsonLines:
 
 def _whole_lines(file: TextFile) -> Iterator[bytes]:
     """The file in blocks that end where lines end."""
-    rest = b""
+    incomplete = b""
     for block in file.blocks():
         end = block.rfind(b"\n") + 1
-        if end == 0 and len(rest) + len(block) <= BLOCK_BYTES:
-            rest += block
+        if end == 0 and len(incomplete) + len(block) <= BLOCK_BYTES:
+            incomplete += block
             continue
         if end == 0:
             raise BadFile("UnreadableFile", f"it is not readable as JSON (a line is longer than {BLOCK_BYTES} bytes)")
-        yield rest + block[:end] if rest else block[:end]
-        rest = block[end:]
-    if rest:
-        yield rest
+        yield incomplete + block[:end] if incomplete else block[:end]
+        incomplete = block[end:]
+    if incomplete:
+        yield incomplete
 
 
 def _depth_of(line: bytes) -> int:
@@ -247,24 +247,24 @@ def _depth_of(line: bytes) -> int:
     return int(steps.cumsum().max(initial=0))
 
 
-def _read_type(wanted: pa.DataType) -> pa.DataType:
+def _read_type(target: pa.DataType) -> pa.DataType:
     """The type to read a column with."""
-    if pa.types.is_temporal(wanted):
+    if pa.types.is_temporal(target):
         return pa.string()
-    if pa.types.is_struct(wanted):
-        return pa.struct([pa.field(f.name, _read_type(f.type)) for f in wanted])
-    if pa.types.is_list(wanted):
-        return pa.list_(_read_type(wanted.value_type))
-    return wanted
+    if pa.types.is_struct(target):
+        return pa.struct([pa.field(f.name, _read_type(f.type)) for f in target])
+    if pa.types.is_list(target):
+        return pa.list_(_read_type(target.value_type))
+    return target
 
 
-def _in_json(wanted: pa.DataType) -> bool:
+def _in_json(target: pa.DataType) -> bool:
     """Whether values of this type can be read from JSON."""
-    if pa.types.is_struct(wanted):
-        return all(_in_json(f.type) for f in wanted)
-    if pa.types.is_list(wanted):
-        return _in_json(wanted.value_type)
-    return not (pa.types.is_map(wanted) or pa.types.is_binary(wanted))
+    if pa.types.is_struct(target):
+        return all(_in_json(f.type) for f in target)
+    if pa.types.is_list(target):
+        return _in_json(target.value_type)
+    return not (pa.types.is_map(target) or pa.types.is_binary(target))
 
 
 # --- Finding the line, the column and the problem ---------------------------------------------------------------------
@@ -333,11 +333,11 @@ def _line_problem(line: bytes, table: pa.Schema, ignore_unknown: bool) -> _Probl
     for key, value in document:
         if sum(k == key for k, _ in document) > 1:
             return _Problem(f"column {shown(key)} is given twice", unreadable)
-        wanted = fields.get(key)
-        if wanted is None:
+        target = fields.get(key)
+        if target is None:
             if not ignore_unknown and (problem := _constant_in(value, shown(key))):
                 return problem
-        elif problem := _problem(value, wanted, key, ignore_unknown):
+        elif problem := _problem(value, target, key, ignore_unknown):
             return problem
     return None
 
@@ -358,14 +358,14 @@ def _constant_in(value: Any, path: str) -> _Problem | None:
     return None
 
 
-def _problem(value: Any, wanted: pa.DataType, path: str, ignore_unknown: bool) -> _Problem | None:
+def _problem(value: Any, target: pa.DataType, path: str, ignore_unknown: bool) -> _Problem | None:
     """Why a value is not of a type."""
     if value is None:
         return None
     if place := _constant_in(value, path):
         return place
-    if pa.types.is_struct(wanted) and isinstance(value, _Pairs):
-        fields = {f.name: f.type for f in wanted}
+    if pa.types.is_struct(target) and isinstance(value, _Pairs):
+        fields = {f.name: f.type for f in target}
         for key, part in value:
             if key not in fields:
                 if ignore_unknown:
@@ -374,58 +374,58 @@ def _problem(value: Any, wanted: pa.DataType, path: str, ignore_unknown: bool) -
             if problem := _problem(part, fields[key], f"{path}.{key}", ignore_unknown):
                 return problem
         return None
-    if pa.types.is_list(wanted) and isinstance(value, list) and not isinstance(value, _Pairs):
-        parts = (_problem(part, wanted.value_type, f"{path}.element", ignore_unknown) for part in value)
+    if pa.types.is_list(target) and isinstance(value, list) and not isinstance(value, _Pairs):
+        parts = (_problem(part, target.value_type, f"{path}.element", ignore_unknown) for part in value)
         return next((p for p in parts if p), None)
-    text = _leaf_problem(value, wanted)
+    text = _leaf_problem(value, target)
     return _Problem(f"column {path} {text}") if text else None
 
 
-def _leaf_problem(value: Any, wanted: pa.DataType) -> str | None:
-    expected = f"expected {kind_of(wanted)}"
-    if pa.types.is_boolean(wanted):
+def _leaf_problem(value: Any, target: pa.DataType) -> str | None:
+    expected = f"expected {kind_of(target)}"
+    if pa.types.is_boolean(target):
         return None if isinstance(value, bool) else f"holds {_kind(value)}, {expected}"
-    if pa.types.is_string(wanted):
+    if pa.types.is_string(target):
         if not isinstance(value, str) or isinstance(value, _Number):
             return f"holds {_kind(value)}, {expected}"
         return None if _is_unicode(value) else "holds half of a surrogate pair, expected text in UTF-8"
-    if pa.types.is_temporal(wanted):
+    if pa.types.is_temporal(target):
         if not isinstance(value, str) or isinstance(value, _Number):
             return f"holds {_kind(value)}, {expected} as text"
-        return time_problem(value, wanted)
-    if pa.types.is_decimal(wanted):
+        return time_problem(value, target)
+    if pa.types.is_decimal(target):
         is_number = isinstance(value, str)  # Arrow reads decimals from texts, too
     else:
         is_number = isinstance(value, _Number)
-    if not is_number or pa.types.is_nested(wanted):
+    if not is_number or pa.types.is_nested(target):
         return f"holds {_kind(value)}, {expected}"
-    return None if _in_range(value, wanted) else f"holds a value that is not of type {kind_of(wanted)}"
+    return None if _in_range(value, target) else f"holds a value that is not of type {kind_of(target)}"
 
 
-def _in_range(text: str, wanted: pa.DataType) -> bool:
-    if pa.types.is_integer(wanted):
-        bits = wanted.bit_width - 1
+def _in_range(text: str, target: pa.DataType) -> bool:
+    if pa.types.is_integer(target):
+        bits = target.bit_width - 1
         return bool(re.fullmatch(r"-?\d{1,20}", text)) and -(2**bits) <= int(text) < 2**bits
     try:
         number = Decimal(text)
     except InvalidOperation:
         return False
-    if pa.types.is_floating(wanted):
+    if pa.types.is_floating(target):
         with np.errstate(over="ignore"):
-            return bool(np.isfinite(np.float32(text) if pa.types.is_float32(wanted) else np.float64(text)))
+            return bool(np.isfinite(np.float32(text) if pa.types.is_float32(target) else np.float64(text)))
     try:
-        pa.scalar(number, wanted)
+        pa.scalar(number, target)
     except (pa.ArrowException, ValueError):
         return False
     return True
 
 
-def time_problem(text: str, wanted: pa.DataType) -> str | None:
+def time_problem(text: str, target: pa.DataType) -> str | None:
     """Why a text is not a date or a timestamp of this type."""
     try:
-        pa.scalar(text).cast(wanted)
+        pa.scalar(text).cast(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeEncodeError) as e:
-        return f"holds a value that is not of type {wanted}{zone_hint(str(e))}"
+        return f"holds a value that is not of type {target}{zone_hint(str(e))}"
     return None
 
 

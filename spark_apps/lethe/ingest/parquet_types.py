@@ -57,24 +57,24 @@ SchemaKey: TypeAlias = tuple[str, tuple[str, ...], bytes | None]
 """What a footer says of its schema. Equal for two files only if the same follows from both."""
 
 
-def misfit(file: Any, table: Schema, wanted: Mapping[str, int], may_lack: bool) -> str | None:
+def misfit(file: Any, table: Schema, table_ids: Mapping[str, int], may_lack: bool) -> str | None:
     """Why the columns of a file do not match those of the table; None: they match.
 
     Args:
         file: The `schema` of pyarrow's `FileMetaData`.
-        wanted: The field ids of the table's leaf columns, by their paths in a Parquet file.
+        table_ids: The field ids of the table's leaf columns, by their paths in a Parquet file.
         may_lack: Optional columns may be missing from the file.
     """
     leaves = {c.path: c for c in (file.column(i) for i in range(len(file)))}
     if len(leaves) < len(file):
         return "two of its columns have the same name"
-    known = {f.name for f in table.fields}
-    in_file, in_table = _by_column(leaves, known), _by_column(wanted, known)
+    column_names = {f.name for f in table.fields}
+    in_file, in_table = _by_column(leaves, column_names), _by_column(table_ids, column_names)
     for number, path in enumerate(leaves, 1):
-        if _column_of(path, known) is None:
+        if _column_of(path, column_names) is None:
             return (
                 f"the file has a column that the table does not have (number {number} of {len(leaves)}, "
-                f"counting the fields of nested columns); the table has {', '.join(sorted(known))}; add the "
+                f"counting the fields of nested columns); the table has {', '.join(sorted(column_names))}; add the "
                 "column to the table first, or remove it from the file"
             )
     for field in table.fields:
@@ -95,7 +95,7 @@ def misfit(file: Any, table: Schema, wanted: Mapping[str, int], may_lack: bool) 
                 "levels of the Parquet specification)"
             )
         for path in sorted(paths):
-            if problem := _type_misfit(leaves[path], table.find_type(wanted[path])):
+            if problem := _type_misfit(leaves[path], table.find_type(table_ids[path])):
                 return problem
     return _declared_misfit(file.to_arrow_schema(), table)
 
@@ -117,12 +117,12 @@ def _by_column(paths: Iterable[str], columns: Set[str]) -> dict[str, set[str]]:
     return kinds
 
 
-def _type_misfit(leaf: Any, wanted: IcebergType) -> str | None:
+def _type_misfit(leaf: Any, expected: IcebergType) -> str | None:
     logical = leaf.logical_type
-    is_fit = (leaf.physical_type, logical.type) in _PLAIN.get(type(wanted), ())
-    match wanted:
+    is_fit = (leaf.physical_type, logical.type) in _PLAIN.get(type(expected), ())
+    match expected:
         case IntegerType() | LongType():
-            width = _INTEGERS[type(wanted)].get(leaf.physical_type)
+            width = _INTEGERS[type(expected)].get(leaf.physical_type)
             declared = json.loads(logical.to_json())
             fits_width = logical.type == "INT" and declared["isSigned"] and declared["bitWidth"] <= (width or 0)
             is_fit = width is not None and (logical.type == "NONE" or fits_width)
@@ -130,19 +130,19 @@ def _type_misfit(leaf: Any, wanted: IcebergType) -> str | None:
             is_fit = (
                 logical.type == "DECIMAL"
                 and leaf.physical_type in ("INT32", "INT64", "FIXED_LEN_BYTE_ARRAY")
-                and leaf.scale == wanted.scale
-                and leaf.precision <= wanted.precision
+                and leaf.scale == expected.scale
+                and leaf.precision <= expected.precision
             )
         case TimestampType() | TimestamptzType():
             declared = json.loads(logical.to_json())
             is_fit = (
                 (leaf.physical_type, logical.type) == ("INT64", "TIMESTAMP")
                 and declared["timeUnit"] == "microseconds"
-                and declared["isAdjustedToUTC"] == isinstance(wanted, TimestamptzType)
+                and declared["isAdjustedToUTC"] == isinstance(expected, TimestamptzType)
             )
     if is_fit:
         return None
-    return f"column {leaf.path} is {_found_type(leaf)}, expected {_expected(wanted)}"
+    return f"column {leaf.path} is {_found_type(leaf)}, expected {_expected(expected)}"
 
 
 def _found_type(leaf: Any) -> str:
@@ -155,27 +155,27 @@ def _found_type(leaf: Any) -> str:
     return f"{leaf.physical_type} {logical.type}" + (f" ({', '.join(details)})" if details else "")
 
 
-def _expected(wanted: IcebergType) -> str:
-    match wanted:
+def _expected(column_type: IcebergType) -> str:
+    match column_type:
         case TimestampType():
             return "a timestamp in microseconds without a zone"
         case TimestamptzType():
             return "a timestamp in microseconds with a zone (isAdjustedToUTC)"
         case IntegerType() | LongType():
-            return f"a signed integer that fits {wanted}"
-    if type(wanted) in _PLAIN or isinstance(wanted, DecimalType):
-        return str(wanted)
-    return f"{wanted}, but files with columns of that type cannot be registered"
+            return f"a signed integer that fits {column_type}"
+    if type(column_type) in _PLAIN or isinstance(column_type, DecimalType):
+        return str(column_type)
+    return f"{column_type}, but files with columns of that type cannot be registered"
 
 
 def _declared_misfit(file: pa.Schema, table: Schema) -> str | None:
     """Why declared field ids, or optional columns, do not match the table; None: they match."""
     ids = list(_ids(file, table))
-    declared = [(name, found, wanted) for name, found, wanted in ids if found is not None]
-    for name, found, wanted in declared:
-        if found != wanted:
+    declared = [(name, found, table_id) for name, found, table_id in ids if found is not None]
+    for name, found, table_id in declared:
+        if found != table_id:
             return (
-                f"column {name} has the field id {found}, but {wanted} in the table; write the file without field ids"
+                f"column {name} has the field id {found}, but {table_id} in the table; write the file without field ids"
             )
     if declared and len(declared) < len(ids):
         lacking = next(name for name, found, _ in ids if found is None)
@@ -190,10 +190,12 @@ def _ids(file: pa.Schema, table: Schema) -> Iterator[tuple[str, int | None, int]
             yield from _ids_of(field.name, file.field(field.name), field.field_id, field.field_type)
 
 
-def _ids_of(name: str, file: pa.Field, field_id: int, wanted: IcebergType) -> Iterator[tuple[str, int | None, int]]:
+def _ids_of(
+    name: str, file: pa.Field, field_id: int, column_type: IcebergType
+) -> Iterator[tuple[str, int | None, int]]:
     text = (file.metadata or {}).get(FIELD_ID)
     yield name, None if text is None else int(text), field_id
-    for part, inner, nested in _parts(file, wanted):
+    for part, inner, nested in _parts(file, column_type):
         yield from _ids_of(f"{name}.{part}", inner, nested.field_id, nested.field_type)
 
 
@@ -211,24 +213,24 @@ def _loose(file: pa.Schema, table: Schema) -> Iterator[str]:
             yield from _loose_parts(field.name, column, field.field_type)
 
 
-def _loose_parts(name: str, file: pa.Field, wanted: IcebergType) -> Iterator[str]:
-    for part, inner, nested in _parts(file, wanted):
+def _loose_parts(name: str, file: pa.Field, column_type: IcebergType) -> Iterator[str]:
+    for part, inner, nested in _parts(file, column_type):
         if nested.required and inner.nullable:
             yield f"{name}.{part}"
         yield from _loose_parts(f"{name}.{part}", inner, nested.field_type)
 
 
-def _parts(file: pa.Field, wanted: IcebergType) -> Iterator[tuple[str, pa.Field, NestedField]]:
+def _parts(file: pa.Field, column_type: IcebergType) -> Iterator[tuple[str, pa.Field, NestedField]]:
     """The nested fields of a column, each with its name, in the file and in the table."""
-    match wanted:
+    match column_type:
         case StructType(fields=fields):
             for field in fields:
                 yield field.name, file.type.field(field.name), field
         case ListType():
-            yield "element", file.type.value_field, wanted.element_field
+            yield "element", file.type.value_field, column_type.element_field
         case MapType():
-            yield "key", file.type.key_field, wanted.key_field
-            yield "value", file.type.item_field, wanted.value_field
+            yield "key", file.type.key_field, column_type.key_field
+            yield "value", file.type.item_field, column_type.value_field
 
 
 @dataclass(frozen=True)
@@ -356,16 +358,16 @@ def _text_above(value: str, width: int) -> str | None:
     return None
 
 
-def _joined(of: FooterColumn, parts: list[tuple[int, int | None, Any, Any]], size: int) -> ColumnStatistics:
+def _joined(column: FooterColumn, parts: list[tuple[int, int | None, Any, Any]], size: int) -> ColumnStatistics:
     """Merge the statistics of a column's chunks. Bounds are known only if every chunk that may contain a value has them."""
     values = sum(p[0] for p in parts)
     nulls = [p[1] for p in parts if p[1] is not None]
-    known = sum(nulls) if len(nulls) == len(parts) else None
+    null_count = sum(nulls) if len(nulls) == len(parts) else None
     holding = [(lower, upper) for count, n, lower, upper in parts if count != n]
     if not holding or any(lower is None for lower, _ in holding):
-        return ColumnStatistics(of, values, known, bytes=size)
+        return ColumnStatistics(column, values, null_count, bytes=size)
     return ColumnStatistics(
-        of, values, known, min(lower for lower, _ in holding), max(upper for _, upper in holding), size
+        column, values, null_count, min(lower for lower, _ in holding), max(upper for _, upper in holding), size
     )
 
 

@@ -540,8 +540,8 @@ class _FooterReading:
             if isinstance(tail, FileError):
                 self._add(place, error=tail)
             else:
-                of = {"batch": task.batch_id, "uri": task.uri, "size": task.size, "folders": task.folders}
-                yield Unit(of, tail, len(tail), task.uri, of=place)
+                entry = {"batch": task.batch_id, "uri": task.uri, "size": task.size, "folders": task.folders}
+                yield Unit(entry, tail, len(tail), task.uri, of=place)
 
     def _add(self, place: int, described: RegistrableFile | None = None, error: FileError | None = None) -> None:
         task = self._tasks[place]
@@ -578,10 +578,12 @@ class FooterWork:
         while True:
             document, tails = link.receive()
             footers = []
-            for (number, size, _, of), tail in zip(document["units"], tails, strict=True):
+            for (number, size, _, entry), tail in zip(document["units"], tails, strict=True):
                 link.begin(number, size)
                 footers.append(
-                    self._footer(FileTask(of["batch"], of["uri"], of["size"], folders=of["folders"]), tail).encode()
+                    self._footer(
+                        FileTask(entry["batch"], entry["uri"], entry["size"], folders=entry["folders"]), tail
+                    ).encode()
                 )
             link.rest()
             link.send({"kind": "result", "settled": [u[0] for u in document["units"]], "footers": footers})

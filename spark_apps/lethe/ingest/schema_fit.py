@@ -173,24 +173,25 @@ def values_of(folders: str, table: pa.Schema, batch_column: str, batch_id: str) 
                 f"its folder names the column {shown(name)}, which the table does not have; add it to the table, or name the "
                 "folder without =",
             )
-        wanted = table.field(name).type
-        scalar = pa.scalar(None, wanted) if value is None else _parsed(value, wanted)
+        column_type = table.field(name).type
+        scalar = pa.scalar(None, column_type) if value is None else _parsed(value, column_type)
         if scalar is None or not values.get(name, scalar).equals(scalar):
             raise BadFile(
-                "SchemaMismatch", f"its folder names a value of column {name} that is not of type {kind_of(wanted)}"
+                "SchemaMismatch",
+                f"its folder names a value of column {name} that is not of type {kind_of(column_type)}",
             )
         values[name] = scalar
     return values
 
 
-def _parsed(text: str, wanted: pa.DataType) -> pa.Scalar | None:
+def _parsed(text: str, column_type: pa.DataType) -> pa.Scalar | None:
     """The value of a text; None: the text is not a value of this type."""
-    if pa.types.is_nested(wanted) or pa.types.is_binary(wanted):
+    if pa.types.is_nested(column_type) or pa.types.is_binary(column_type):
         return None
-    if pa.types.is_integer(wanted) and not re.fullmatch(r"[+-]?\d+", text):
+    if pa.types.is_integer(column_type) and not re.fullmatch(r"[+-]?\d+", text):
         return None
     try:
-        return pa.scalar(text).cast(wanted)
+        return pa.scalar(text).cast(column_type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeEncodeError):
         return None
 
@@ -225,12 +226,12 @@ def _filled(
         for name, value in values.items():
             field = table.field(name)
             column = pa.chunked_array([pa.repeat(value, rows.num_rows)])
-            at = rows.schema.get_field_index(name)
-            if at < 0:
+            index = rows.schema.get_field_index(name)
+            if index < 0:
                 filled = filled.append_column(field, column)
                 continue
-            _check(rows.column(at), value, field, null_is_absent, first_row)
-            filled = filled.set_column(at, field, column)
+            _check(rows.column(index), value, field, null_is_absent, first_row)
+            filled = filled.set_column(index, field, column)
         yield filled
         first_row += rows.num_rows
 
@@ -285,7 +286,7 @@ class Misfit:
 
 def compare(file: pa.Schema, table: pa.Schema, rules: Rules) -> Fits | Lacks | Misfit:
     """Compare a file's columns with the table's, by name."""
-    wanted: list[pa.Field] = []
+    needed: list[pa.Field] = []
     # pyarrow makes a new list of names at each call, and a table may have thousands.
     counts, names = Counter(file.names), frozenset(table.names)
     for column in table:
@@ -311,13 +312,13 @@ def compare(file: pa.Schema, table: pa.Schema, rules: Rules) -> Fits | Lacks | M
             return Misfit(f"{text}; {OPTION} cannot change this")
         if not rules.add_columns:
             return Misfit(f"{text}; with {OPTION}, Lethe would widen the table's column")
-        wanted.append(pa.field(column.name, wider))
+        needed.append(pa.field(column.name, wider))
     for name in (n for n in counts if n not in names):
         taken = _taken_over(name, file, table, rules)
         if isinstance(taken, str):
             return Misfit(taken)
-        wanted += taken
-    return Lacks(pa.schema(wanted)) if wanted else Fits()
+        needed += taken
+    return Lacks(pa.schema(needed)) if needed else Fits()
 
 
 def of_unknown_type(name: str, kind: str, required: bool) -> pa.Field:
@@ -350,11 +351,11 @@ def _taken_over(name: str, file: pa.Schema, table: pa.Schema, rules: Rules) -> l
 
     Empty if its type is null.
     """
-    at = f"number {file.names.index(name) + 1} of {len(file.names)}"
+    position = f"number {file.names.index(name) + 1} of {len(file.names)}"
     if (count := file.names.count(name)) > 1:
-        return f"a column that the table does not have ({at}) is in the file {count} times"
+        return f"a column that the table does not have ({position}) is in the file {count} times"
     actual = file.field(name).type
-    text = f"the file has a column that the table does not have ({at}); the table has {_listed(table.names)}"
+    text = f"the file has a column that the table does not have ({position}); the table has {_listed(table.names)}"
     if not rules.typed:
         return f"{text}; add it to the table first, because files of this format do not declare types"
     if not rules.add_columns:
@@ -371,9 +372,9 @@ def _taken_over(name: str, file: pa.Schema, table: pa.Schema, rules: Rules) -> l
     return [pa.field(name, column)]
 
 
-def _clash(name: str, known: Sequence[str]) -> str | None:
+def _clash(name: str, names: Sequence[str]) -> str | None:
     """A known name that differs only in case, which Spark does not distinguish; None: there is none."""
-    return next((k for k in known if k != name and k.lower() == name.lower()), None)
+    return next((k for k in names if k != name and k.lower() == name.lower()), None)
 
 
 def _listed(names: list[str]) -> str:
@@ -390,7 +391,7 @@ class Evolution:
     """Batches that contradict the table or another batch, by id: the URI of a file, and why."""
 
 
-def plan_evolution(table: pa.Schema, wanted: Mapping[str, Sequence[tuple[str, pa.Schema]]]) -> Evolution:
+def plan_evolution(table: pa.Schema, needed: Mapping[str, Sequence[tuple[str, pa.Schema]]]) -> Evolution:
     """Combine the columns that the batches of a run need.
 
     Batches are considered in the order of their ids, so the same batches always give the same table. A batch that contradicts
@@ -398,14 +399,14 @@ def plan_evolution(table: pa.Schema, wanted: Mapping[str, Sequence[tuple[str, pa
 
     Args:
         table: The current columns.
-        wanted: By batch id: each file's URI, and the columns to add or widen for it.
+        needed: By batch id: each file's URI, and the columns to add or widen for it.
     """
     types = {f.name: f.type for f in table}
     taken: dict[str, pa.DataType] = {}
     refused: dict[str, tuple[str, str]] = {}
-    for batch_id in sorted(wanted):
+    for batch_id in sorted(needed):
         here = dict(taken)
-        for uri, columns in sorted(wanted[batch_id], key=lambda f: f[0]):
+        for uri, columns in sorted(needed[batch_id], key=lambda f: f[0]):
             for column in columns:
                 if problem := _unite({**types, **here}, here, column, types.keys()):
                     refused.setdefault(batch_id, (uri, problem))
@@ -415,20 +416,20 @@ def plan_evolution(table: pa.Schema, wanted: Mapping[str, Sequence[tuple[str, pa
 
 
 def _unite(
-    known: Mapping[str, pa.DataType], taken: dict[str, pa.DataType], column: pa.Field, table: Collection[str]
+    types_by_name: Mapping[str, pa.DataType], taken: dict[str, pa.DataType], column: pa.Field, table: Collection[str]
 ) -> str | None:
     """Put a column into `taken` if it is new or wider.
 
     Args:
-        known: The types of the table's columns and of those added so far.
+        types_by_name: The types of the table's columns and of those added so far.
         table: The names of the table's columns, which messages may contain.
 
     Returns:
         Why that is impossible; None: done.
     """
-    current = known.get(column.name)
+    current = types_by_name.get(column.name)
     if current is None:
-        if clash := _clash(column.name, list(known)):
+        if clash := _clash(column.name, list(types_by_name)):
             beside = f"that of column {clash}" if clash in table else "that of a column of another batch of this run"
             return f"a column that the table does not have cannot be added: its name differs from {beside} only in case"
     elif fits(column.type, current):
@@ -482,8 +483,8 @@ class Fitting:
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns of converted rows: those of the table, with the batch column of type `BATCH_IDS`."""
-        at = self.target.get_field_index(self.batch_column)
-        return self.target.set(at, self.target.field(at).with_type(BATCH_IDS)) if at >= 0 else self.target
+        index = self.target.get_field_index(self.batch_column)
+        return self.target.set(index, self.target.field(index).with_type(BATCH_IDS)) if index >= 0 else self.target
 
     def fitted(self, pieces: Sequence[Piece]) -> pa.Table:
         """Convert the rows of all pieces, which must have the same columns.
@@ -506,17 +507,17 @@ class Fitting:
             raise BadFile("UnreadableFile", f"its values cannot be read ({type(e).__name__})") from e
 
     def _fitted(self, rows: pa.Table, ids: pa.DictionaryArray, first_id: str) -> pa.Table:
-        at = {name: n for n, name in enumerate(rows.column_names)}
-        if self.batch_column in at:
+        index_by_name = {name: n for n, name in enumerate(rows.column_names)}
+        if self.batch_column in index_by_name:
             self._check_batch_id(rows.column(self.batch_column), ids, first_id)
         columns: list[Any] = []
         for column in self.target:
             if column.name == self.batch_column:
                 columns.append(ids)
-            elif column.name not in at:
+            elif column.name not in index_by_name:
                 columns.append(pa.nulls(rows.num_rows, column.type))
             else:
-                columns.append(self.column(rows.column(at[column.name]), column))
+                columns.append(self.column(rows.column(index_by_name[column.name]), column))
         fitted = pa.Table.from_arrays(columns, schema=self.schema)
         for name, limit in self.path_columns:
             if flaw := too_long(fitted, name, limit):

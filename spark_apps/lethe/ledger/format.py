@@ -144,15 +144,15 @@ class Index:
     @cached_property
     def _resolved(self) -> tuple[Any, Any]:
         """The schemas of a record: as it is written, and as it is wanted; None: the same."""
-        written, wanted = self._schemas
-        return fastavro.parse_schema(written), wanted if _differs(written, wanted) else None
+        written, reader_schema = self._schemas
+        return fastavro.parse_schema(written), reader_schema if _differs(written, reader_schema) else None
 
     def maybe_there(self, keys: Sequence[str]) -> list[str]:
         """The keys that the file may contain. Very few of them are not in it."""
         assert self._hashes is not None
-        wanted = np.fromiter((_crc32(k) for k in keys), np.uint32, len(keys))
-        at = np.searchsorted(self._hashes, wanted)
-        hit = self._hashes[np.minimum(at, len(self._hashes) - 1)] == wanted
+        hashes = np.fromiter((_crc32(k) for k in keys), np.uint32, len(keys))
+        positions = np.searchsorted(self._hashes, hashes)
+        hit = self._hashes[np.minimum(positions, len(self._hashes) - 1)] == hashes
         return [k for k, found in zip(keys, hit, strict=True) if found]
 
     def blocks_of(self, keys: Iterable[str]) -> dict[int, str]:
@@ -163,12 +163,12 @@ class Index:
         """
         firsts, found = self._starts[0], dict[int, str]()
         for key in sorted(keys):
-            at = bisect_right(firsts, key) - 1
-            while at >= 0:
-                found[at] = key
-                if firsts[at] != key:
+            block_number = bisect_right(firsts, key) - 1
+            while block_number >= 0:
+                found[block_number] = key
+                if firsts[block_number] != key:
                     break
-                at -= 1
+                block_number -= 1
         return dict(sorted(found.items()))
 
     def blocks_within(self, ranges: Ranges) -> list[int]:
@@ -219,11 +219,11 @@ class Index:
 
     def _opened(self, block: bytes) -> tuple[io.BytesIO, int]:
         """The records of a block, and their number."""
-        count, at = _long(block, 0)
-        size, at = _long(block, at)
-        if block[at + size :] != self._sync or self._codec not in ("null", "deflate"):
+        count, position = _long(block, 0)
+        size, position = _long(block, position)
+        if block[position + size :] != self._sync or self._codec not in ("null", "deflate"):
             raise ValueError("not a whole block")
-        data = block[at : at + size]
+        data = block[position : position + size]
         return io.BytesIO(data if self._codec == "null" else zlib.decompress(data, -zlib.MAX_WBITS)), count
 
     def _with_key_alone(self, key_field: str) -> Any:
@@ -238,15 +238,15 @@ def _require_end(stream: io.BytesIO, count: int) -> None:
         raise ValueError(f"a block that has more than its {count} records")
 
 
-def _long(content: bytes, at: int) -> tuple[int, int]:
+def _long(content: bytes, position: int) -> tuple[int, int]:
     """A variable-length integer of Avro, and the position after it."""
     shift = number = 0
     while True:
-        byte = content[at]
+        byte = content[position]
         number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        position, shift = position + 1, shift + 7
         if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), at
+            return (number >> 1) ^ -(number & 1), position
 
 
 def _crc32(key: str) -> int:
@@ -295,9 +295,9 @@ class PartFormat(Generic[K, T]):
         """
         return self.entries(decode(self.schema, content))
 
-    def entries(self, records: Iterable[Any], wanted: Container[str] | Ranges | None = None) -> list[T]:
+    def entries(self, records: Iterable[Any], keys: Container[str] | Ranges | None = None) -> list[T]:
         """The entries of the records, or only those with wanted keys: making an entry takes as long as decoding its record."""
-        return [self.of_record(r) for r in records if wanted is None or r[self.text_field] in wanted]
+        return [self.of_record(r) for r in records if keys is None or r[self.text_field] in keys]
 
     def found_in(self, index: Index, block: bytes, keys: Container[str] | Ranges, last: str) -> list[T]:
         """The entries of a block with these keys, of which none is greater than `last`."""

@@ -73,10 +73,10 @@ class Ranges:
         self._lowers = [lo or "" for lo, _ in self.intervals]  # nothing sorts before the empty text
 
     def __contains__(self, text: str) -> bool:
-        at = bisect_right(self._lowers, text) - 1
-        if at < 0:
+        index = bisect_right(self._lowers, text) - 1
+        if index < 0:
             return False
-        upper = self.intervals[at][1]
+        upper = self.intervals[index][1]
         return upper is None or text <= upper
 
     @property
@@ -315,24 +315,24 @@ def resolve_delta(ledger: Ledger, delta: Delta) -> ResolvedDelta:
 
     Removals are applied before additions, so a delta may restore a tombstone that it removes.
     """
-    known = get_many(ledger.tombstones, {t.key for t in delta.add_tombstones} | delta.remove_tombstones)
-    tombstones = merged({k: t for k, t in known.items() if k not in delta.remove_tombstones}, delta.add_tombstones)
-    untombstoned = {k: t for k, t in known.items() if k not in tombstones}
+    current = get_many(ledger.tombstones, {t.key for t in delta.add_tombstones} | delta.remove_tombstones)
+    tombstones = merged({k: t for k, t in current.items() if k not in delta.remove_tombstones}, delta.add_tombstones)
+    untombstoned = {k: t for k, t in current.items() if k not in tombstones}
     batches = {b.id: b for b in delta.set_batches}
     old_batches = get_many(ledger.batches, batches.keys() | delta.forget_batches)
     forgotten = {i: b for i, b in old_batches.items() if i not in batches}
     requests = {r.key: r for r in delta.set_requests}
-    added = sum(k not in known for k in tombstones)
+    added = sum(k not in current for k in tombstones)
     deleted = len(untombstoned)
     states = Counter(ledger.states)
     states.subtract(str(b.state) for b in old_batches.values())
     states.update(str(b.state) for b in batches.values())
     before = ledger.statistics
     oldest, due = before.oldest_added_on, before.next_evict_by
-    removed = [t for k, t in known.items() if k in delta.remove_tombstones]
+    removed = [t for k, t in current.items() if k in delta.remove_tombstones]
     if any(t.added_on == oldest or (due is not None and t.evict_by == due) for t in removed):
-        rest = [t for k, t in ledger.tombstones.items() if k not in known]
-        oldest, due = _earliest(rest)
+        unchanged = [t for k, t in ledger.tombstones.items() if k not in current]
+        oldest, due = _earliest(unchanged)
     new_oldest, new_due = _earliest(tombstones.values())
     active = before.tombstones + added - deleted
     return ResolvedDelta(
@@ -351,14 +351,14 @@ def resolve_delta(ledger: Ledger, delta: Delta) -> ResolvedDelta:
             states={k: n for k, n in states.items() if n},
             oldest_added_on=min((t for t in (oldest, new_oldest) if t is not None), default=None),
             next_evict_by=min((t for t in (due, new_due) if t is not None), default=None),
-            tombstoned_rows=_tombstoned_rows(ledger, known, tombstones, old_batches, batches) if active else 0,
+            tombstoned_rows=_tombstoned_rows(ledger, current, tombstones, old_batches, batches) if active else 0,
         ),
     )
 
 
 def _tombstoned_rows(
     ledger: Ledger,
-    known: Mapping[tuple[int, str], Tombstone],
+    current: Mapping[tuple[int, str], Tombstone],
     tombstones: Mapping[tuple[int, str], Tombstone],
     old_batches: Mapping[str, BatchEntry],
     batches: Mapping[str, BatchEntry],
@@ -369,17 +369,17 @@ def _tombstoned_rows(
     deletes it.
 
     Args:
-        known: The tombstones that the change names, as the ledger has them.
+        current: The tombstones that the change names, as the ledger has them.
         tombstones: Those of them that are active afterwards.
         old_batches, batches: The batches that the change sets, before and after.
     """
     before = ledger.statistics.tombstoned_rows
     if before is None:  # an earlier version wrote it without this number
         before = _rows_of(ledger, ledger.tombstones)
-    unchanged = {i for _, i in (*known, *tombstones)} - old_batches.keys() - batches.keys()
+    unchanged = {i for _, i in (*current, *tombstones)} - old_batches.keys() - batches.keys()
     old = {**get_many(ledger.batches, unchanged), **old_batches}
     new = {**old, **batches}
-    change = sum(_rows(new.get(i)) for _, i in tombstones) - sum(_rows(old.get(i)) for _, i in known)
+    change = sum(_rows(new.get(i)) for _, i in tombstones) - sum(_rows(old.get(i)) for _, i in current)
     return max(before + change, 0)
 
 
@@ -403,13 +403,13 @@ def apply(ledger: Ledger, delta: Delta, carriers: tuple[Carrier, ...] = ()) -> L
     """The ledger after a delta, in memory; reads the whole ledger."""
     made = resolve_delta(ledger, delta)
     kept = {k: t for k, t in ledger.tombstones.items() if k not in made.untombstoned}
-    known = {k: b for k, b in ledger.batches.items() if k not in made.forgotten}
+    kept_batches = {k: b for k, b in ledger.batches.items() if k not in made.forgotten}
     return replace(
         ledger,
         version=ledger.version + 1,
         pending_run=delta.run,
         tombstones={**kept, **made.tombstones},
-        batches={**known, **made.batches},
+        batches={**kept_batches, **made.batches},
         requests={**ledger.requests, **made.requests},
         erasures=made.erasures,
         carriers=carriers,

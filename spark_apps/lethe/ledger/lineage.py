@@ -158,9 +158,9 @@ def resolve(
             if bare and ledger_since is not None and snapshots[bare[-1]].sequence_number <= ledger_since:
                 return Resolution(None, None, tuple(bare))
             # Only the carrier listed for one of these snapshots: a lost ledger might have followed any other carrier.
-            known = next((c for c in carriers if not set(c.bare).isdisjoint(bare)), None)
-            if known is not None:
-                return Resolution(known.ledger, known.snapshot_id, tuple(bare), known.sequence_number)
+            carrier = next((c for c in carriers if not set(c.bare).isdisjoint(bare)), None)
+            if carrier is not None:
+                return Resolution(carrier.ledger, carrier.snapshot_id, tuple(bare), carrier.sequence_number)
             raise LedgerError(
                 "LedgerLost",
                 f"{table}: snapshot {snapshot_id} has no ledger of its own, and {_lost_at(current, bare)}. Reading would show "
@@ -219,11 +219,11 @@ def last_ledger(
         seen_sequence_number: The sequence number of that head.
     """
     carriers = sorted((s for s in snapshots.values() if s.ledger is not None), key=lambda s: s.sequence_number)
-    known = next((s.id for s in carriers if s.ledger == seen), None)
-    if seen is not None and known is None:  # it expired: only a later ledger is better
+    carrier_id = next((s.id for s in carriers if s.ledger == seen), None)
+    if seen is not None and carrier_id is None:  # it expired: only a later ledger is better
         carriers = [s for s in carriers if s.sequence_number > (seen_sequence_number or 0)]
-    elif known is not None:  # not a ledger of a lineage that was rolled back
-        carriers = [s for s in carriers if is_ancestor(snapshots, known, s.id)]
+    elif carrier_id is not None:  # not a ledger of a lineage that was rolled back
+        carriers = [s for s in carriers if is_ancestor(snapshots, carrier_id, s.id)]
     return carriers[-1].ledger if carriers else seen
 
 
@@ -269,12 +269,12 @@ def cherry_picked(snapshots: Mapping[int, Snapshot], bare: Iterable[int]) -> tup
     return tuple(snapshots_by_id.values())
 
 
-def is_ancestor(snapshots: Mapping[int, Snapshot], ancestor: int, of: int | None) -> bool:
-    """Whether `ancestor` is `of` or one of its retained ancestors. False for a head that was rolled back."""
-    while of is not None:
-        if of == ancestor:
+def is_ancestor(snapshots: Mapping[int, Snapshot], ancestor: int, descendant: int | None) -> bool:
+    """Whether `ancestor` is `descendant` or one of its retained ancestors. False for a head that was rolled back."""
+    while descendant is not None:
+        if descendant == ancestor:
             return True
-        of = snapshots[of].parent_id if of in snapshots else None
+        descendant = snapshots[descendant].parent_id if descendant in snapshots else None
     return False
 
 
@@ -325,9 +325,9 @@ def shown_again_since(snapshots: Mapping[int, Snapshot], head_id: int | None, si
     return False
 
 
-def needed_carriers(snapshots: Mapping[int, Snapshot], known: Sequence[Carrier] = ()) -> tuple[Carrier, ...]:
+def needed_carriers(snapshots: Mapping[int, Snapshot], listed_carriers: Sequence[Carrier] = ()) -> tuple[Carrier, ...]:
     """The carriers list for the next ledger: the carriers of retained bare snapshots, oldest first. O(snapshots)."""
-    listed = {b: c for c in known for b in c.bare}
+    listed = {b: c for c in listed_carriers for b in c.bare}
     carriers: dict[int, Carrier | None] = {}  # bare snapshot -> carrier; None: the empty ledger, or a lost one
     for start in snapshots:
         walked: list[int] = []

@@ -101,10 +101,10 @@ class Overlay(Mapping[K, V]):
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V]:
         """The entries of those keys that exist after the changes. The part below is asked for unchanged keys only."""
-        wanted = list(dict.fromkeys(keys))
-        entries: dict[K, V | None] = {**get_many(self._below, [k for k in wanted if k not in self._changed])}
-        entries |= {k: self._changed[k] for k in wanted if k in self._changed}
-        return {k: v for k in wanted if (v := entries.get(k)) is not None}
+        distinct_keys = list(dict.fromkeys(keys))
+        entries: dict[K, V | None] = {**get_many(self._below, [k for k in distinct_keys if k not in self._changed])}
+        entries |= {k: self._changed[k] for k in distinct_keys if k in self._changed}
+        return {k: v for k in distinct_keys if (v := entries.get(k)) is not None}
 
     def within(self, intervals: Sequence[Interval]) -> list[V]:
         """The values whose keys are in one of the intervals. Those that were set come after those of the part below."""
@@ -149,8 +149,8 @@ class Folding:
         """Set `ledger` to the result of a change that was planned on it. Purged files are only in `delta`."""
         self._deltas.append(delta)
         self._tombstones.drop(delta.remove_tombstones)
-        known = self._tombstones.get_many(t.key for t in delta.add_tombstones)
-        self._tombstones.put(merged(known, delta.add_tombstones))
+        current = self._tombstones.get_many(t.key for t in delta.add_tombstones)
+        self._tombstones.put(merged(current, delta.add_tombstones))
         self._batches.drop(delta.forget_batches)
         self._batches.put({b.id: b for b in delta.set_batches})
         self._requests.put({r.key: r for r in delta.set_requests})

@@ -205,15 +205,15 @@ class FileRewrite:
         nulls_first = self._last is None and ids.slice(0, ids.null_count).null_count == ids.null_count
         if ids.null_count and not nulls_first:
             raise Unsuitable(_UNORDERED)
-        known = ids.indices.slice(ids.null_count).to_numpy()
-        if not len(known):
+        indices = ids.indices.slice(ids.null_count).to_numpy()
+        if not len(indices):
             return
         rank_of = np.empty(len(ids.dictionary), np.int64)
         rank_of[pc.sort_indices(ids.dictionary).to_numpy()] = np.arange(len(ids.dictionary))
-        ranks = rank_of[known]
+        ranks = rank_of[indices]
         if np.any(ranks[:-1] > ranks[1:]):
             raise Unsuitable(_UNORDERED)
-        self._require_order(*(ids.dictionary[known[at]].as_py() for at in (0, -1)))
+        self._require_order(*(ids.dictionary[indices[position]].as_py() for position in (0, -1)))
 
     def _require_order(self, lower: str, upper: str) -> None:
         if self._last is not None and lower < self._last:
@@ -299,11 +299,11 @@ class Filter:
         Raises:
             Unsuitable: The file is not filtered.
         """
-        given = io.new_input(file.path)
-        with given.open() as stream:
-            source = PurgeSource(stream, len(given), self.target, file.row_ids)
+        input_file = io.new_input(file.path)
+        with input_file.open() as stream:
+            source = PurgeSource(stream, len(input_file), self.target, file.row_ids)
             try:
-                with new_file(io, self.io_properties, file.to, file.path, stream, len(given)) as sink:
+                with new_file(io, self.io_properties, file.to, file.path, stream, len(input_file)) as sink:
                     rewrite = FileRewrite(source, sink, file.loss.ids, file.loss.in_order)
                     rewrite.run()
                     if rewrite.left_out != file.loss.rows or rewrite.kept + rewrite.left_out != file.records:
@@ -350,11 +350,12 @@ def describe(
         metadata = pq.read_metadata(stream)
     document = data_file_document(metadata, path, size, columns_of(metadata, target))
     counted = document["value-counts"]["keys"]
-    known = {i: n for i, n in nans.items() if i in counted}
+    counted_nans = {i: n for i, n in nans.items() if i in counted}
     bounds = {
-        which: by_field_id(_bounds(which, document, superset, known)) for which in ("lower-bounds", "upper-bounds")
+        which: by_field_id(_bounds(which, document, superset, counted_nans))
+        for which in ("lower-bounds", "upper-bounds")
     }
-    return json.dumps(document | bounds | dict(kept) | {"nan-value-counts": by_field_id(known)})
+    return json.dumps(document | bounds | dict(kept) | {"nan-value-counts": by_field_id(counted_nans)})
 
 
 def _bounds(

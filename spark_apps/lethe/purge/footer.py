@@ -145,10 +145,10 @@ def _read(protocol: Any, kind: int) -> Any:
         case TType.STRUCT:
             return _read_struct(protocol)
         case TType.LIST:
-            of, size = protocol.readListBegin()
-            items = [_read(protocol, of) for _ in range(size)]
+            item_type, size = protocol.readListBegin()
+            items = [_read(protocol, item_type) for _ in range(size)]
             protocol.readListEnd()
-            return ThriftList(of, items)
+            return ThriftList(item_type, items)
         case _:
             raise FooterUnreadable(f"a field has the Thrift type {kind}, which parquet.thrift does not have")
 
@@ -332,8 +332,8 @@ def add_columns(found: Struct, more: Struct) -> None:
         FooterUnreadable: The footers are not alike.
     """
     root, *_ = found[SCHEMA].items
-    other, *columns = more[SCHEMA].items
-    root.change(CHILDREN, root[CHILDREN] + other[CHILDREN])
+    added_root, *columns = more[SCHEMA].items
+    root.change(CHILDREN, root[CHILDREN] + added_root[CHILDREN])
     found[SCHEMA].items += columns
     if COLUMN_ORDERS in found.fields:  # without it, readers ignore all bounds
         if COLUMN_ORDERS not in more.fields:

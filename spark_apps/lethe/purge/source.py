@@ -81,11 +81,11 @@ def filled(rows: pa.RecordBatch, position: int, ids: RowIds) -> pa.RecordBatch:
         position: Of the first row in its file.
     """
     for field, value in zip(_FIELDS, _inherited(position, rows.num_rows, ids), strict=True):
-        at = rows.schema.get_field_index(field.name)
-        if at < 0:
+        index = rows.schema.get_field_index(field.name)
+        if index < 0:
             rows = rows.append_column(field, value)
         else:
-            rows = rows.set_column(at, rows.schema.field(at), pc.coalesce(rows.column(at), value))
+            rows = rows.set_column(index, rows.schema.field(index), pc.coalesce(rows.column(index), value))
     return rows
 
 
@@ -113,9 +113,9 @@ def add_to(found: Struct) -> None:
     properties = found[footer.PROPERTIES]
     # Arrow's schema would have too few columns. It says no more than that of the file: `lethe.purge.source` compares them.
     properties.items = [p for p in properties.items if p[footer.KEY] != _ARROW_SCHEMA]
-    for one in properties.items:
-        if one[footer.KEY] == _ICEBERG_SCHEMA:
-            one.change(footer.VALUE, _with_both(one[footer.VALUE]))
+    for item in properties.items:
+        if item[footer.KEY] == _ICEBERG_SCHEMA:
+            item.change(footer.VALUE, _with_both(item[footer.VALUE]))
 
 
 def options_for(with_dictionaries: Iterable[str]) -> dict[str, Any]:
@@ -166,15 +166,17 @@ def dictionary_columns(found: Struct) -> DictionaryColumns:
             encodings = set(_encodings(data))
             whole[path] = whole.get(path, True) and bool(encodings) and encodings <= set(_DICTIONARY_ENCODINGS)
             some[path] = some.get(path, False) or not encodings or not encodings.isdisjoint(_DICTIONARY_ENCODINGS)
-    return DictionaryColumns(*(frozenset(p for p, has in of.items() if has) for of in (whole, some)))
+    return DictionaryColumns(
+        *(frozenset(p for p, has in has_dictionary.items() if has) for has_dictionary in (whole, some))
+    )
 
 
 def _encodings(data: Struct) -> Iterator[int]:
     """The encodings of the data pages of a column chunk."""
     counts = data.get(footer.ENCODING_STATS)
-    for one in counts.items if counts is not None else ():
-        if one[footer.PAGE_TYPE] in _DATA_PAGES and one[footer.PAGE_COUNT]:
-            yield one[footer.PAGE_ENCODING]
+    for count in counts.items if counts is not None else ():
+        if count[footer.PAGE_TYPE] in _DATA_PAGES and count[footer.PAGE_COUNT]:
+            yield count[footer.PAGE_ENCODING]
 
 
 class Unsuitable(Exception):
@@ -278,12 +280,12 @@ class PurgeSource:
             return None
         if not self.stores_ids:
             return inherited(position, self.parquet.metadata.row_group(group).num_rows, self.ids)
-        wanted = pa.schema(list(self.schema)[-2:])
+        id_schema = pa.schema(list(self.schema)[-2:])
         ids = []
-        for rows in self.parquet.iter_batches(row_groups=[group], columns=wanted.names, use_threads=False):
-            ids.append(filled(rows, position, self.ids).select(wanted.names).cast(wanted))
+        for rows in self.parquet.iter_batches(row_groups=[group], columns=id_schema.names, use_threads=False):
+            ids.append(filled(rows, position, self.ids).select(id_schema.names).cast(id_schema))
             position += rows.num_rows
-        return pa.Table.from_batches(ids, wanted)
+        return pa.Table.from_batches(ids, id_schema)
 
     def _has_all_ids(self, group: int) -> bool:
         """Whether each row of a row group stores its id and the number of its last update."""

@@ -160,14 +160,14 @@ class Projection:
     def of(
         cls,
         file: Sequence[FileField],
-        wanted: Sequence[NestedField],
+        columns_to_read: Sequence[NestedField],
         constants: Mapping[int, Any],
         as_they_are: Iterable[int] = (),
     ) -> "Projection":
         """Make `Projection`.
 
         Args:
-            wanted: Columns of the table.
+            columns_to_read: Columns of the table.
             constants: By field id, the values of columns that the file may lack, for all its rows: those of its partition.
             as_they_are: Ids of columns whose dictionaries are kept.
 
@@ -175,10 +175,10 @@ class Projection:
             Unprojectable: The columns of a file cannot be read as those of the table.
         """
         places = {f.field_id: n for n, f in enumerate(file) if f.field_id is not None}
-        needed = sorted({places[f.field_id] for f in wanted if f.field_id in places})
+        needed = sorted({places[f.field_id] for f in columns_to_read if f.field_id in places})
         columns: list[tuple[int | None, Step | pa.Scalar]] = []
         kept = frozenset(as_they_are)
-        for field in wanted:
+        for field in columns_to_read:
             place = places.get(field.field_id)
             if place is not None:
                 kind = file[place].type
@@ -194,7 +194,7 @@ class Projection:
                 columns.append((None, _scalar(constants[field.field_id], field)))
             else:
                 columns.append((None, _default(field)))
-        return cls(tuple(columns), pa.schema([arrow_field(f) for f in wanted]), tuple(needed))
+        return cls(tuple(columns), pa.schema([arrow_field(f) for f in columns_to_read]), tuple(needed))
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Turn rows of a file into rows of the table.
@@ -226,10 +226,10 @@ def _is_large(file: pa.DataType, target: pa.DataType) -> bool:
     return texts or (pa.types.is_large_binary(file) and pa.types.is_binary(target))
 
 
-def _step(file: FileField, wanted: NestedField) -> Step:
-    kind, target = wanted.field_type, arrow_type(wanted.field_type)
+def _step(file: FileField, column: NestedField) -> Step:
+    kind, target = column.field_type, arrow_type(column.field_type)
     if pa.types.is_dictionary(file.type):
-        inner = _step(FileField(file.field_id, file.type.value_type), wanted)
+        inner = _step(FileField(file.field_id, file.type.value_type), column)
         return lambda array: inner(array.dictionary_decode())
     if pa.types.is_null(file.type):
         return lambda array: pa.nulls(len(array), target)
@@ -242,9 +242,9 @@ def _step(file: FileField, wanted: NestedField) -> Step:
             return _map(file, kind, target)
         case StructType() | ListType() | MapType():
             raise Unprojectable(
-                f"its column {wanted.name} is {_name(file.type)}, which cannot be read as {_kind(kind)}"
+                f"its column {column.name} is {_name(file.type)}, which cannot be read as {_kind(kind)}"
             )
-    return _plain(file.type, target, wanted)
+    return _plain(file.type, target, column)
 
 
 def _struct(file: FileField, fields: Sequence[NestedField], target: pa.DataType) -> Step:
@@ -292,21 +292,21 @@ def _rebuilt(array: pa.Array, kind: pa.DataType, children: list[pa.Array]) -> pa
     return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, children)
 
 
-def _plain(file: pa.DataType, target: pa.DataType, wanted: NestedField) -> Step:
+def _plain(file: pa.DataType, target: pa.DataType, column: NestedField) -> Step:
     if file == target:
         return _same
     if isinstance(file, pa.ExtensionType):
-        inner = _plain(file.storage_type, target, wanted)
+        inner = _plain(file.storage_type, target, column)
         return lambda array: inner(array.storage)
     if isinstance(target, pa.ExtensionType):
         storage = target.storage_type
-        inner = _plain(file, storage, wanted)
+        inner = _plain(file, storage, column)
         return lambda array: pa.ExtensionArray.from_storage(target, inner(array))
     if pa.types.is_temporal(file) and _unit(file) == "ns" and _unit(target) == "us":
         return lambda array: _microseconds(array).cast(target)
     if not _is_widened(file, target):
         raise Unprojectable(
-            f"its column {wanted.name} is {_name(file)}, which cannot be read as {_kind(wanted.field_type)}"
+            f"its column {column.name} is {_name(file)}, which cannot be read as {_kind(column.field_type)}"
         )
     return lambda array: array.cast(target)
 
@@ -384,14 +384,14 @@ def read_deletes(io: FileIO, files: Sequence[PlannedFile]) -> Deleted:
                 continue
             applied.setdefault(delete.file_path, (delete, []))[1].append(file)
     found: dict[str, list[Positions]] = {}
-    for of_file in ExecutorFactory.get_or_create().map(lambda of: _read(io, *of), applied.values()):
+    for of_file in ExecutorFactory.get_or_create().map(lambda task: _read(io, *task), applied.values()):
         for path, positions in of_file.items():
             found.setdefault(path, []).append(positions)
     return {path: np.unique(np.concatenate(parts)) for path, parts in found.items()}
 
 
 def _read(io: FileIO, file: DataFile, to: Sequence[PlannedFile]) -> dict[str, Positions]:
-    wanted = frozenset(f.bounds.path for f in to)
+    paths = frozenset(f.bounds.path for f in to)
     with io.new_input(file.file_path).open() as stream:
         match file.file_format:
             case FileFormat.PUFFIN:
@@ -404,20 +404,20 @@ def _read(io: FileIO, file: DataFile, to: Sequence[PlannedFile]) -> dict[str, Po
                 table = _scanned(ds.OrcFileFormat(), stream)
             case _:
                 table = _scanned(ds.ParquetFileFormat(dictionary_columns=(_PATH,), pre_buffer=True), stream)
-    return dict(_by_path(table, wanted))
+    return dict(_by_path(table, paths))
 
 
 def _scanned(form: ds.FileFormat, stream: Any) -> pa.Table:
     return ds.Scanner.from_fragment(form.make_fragment(stream), columns=[_PATH, _POSITION]).to_table()
 
 
-def _by_path(table: pa.Table, wanted: frozenset[str]) -> Iterable[tuple[str, Positions]]:
+def _by_path(table: pa.Table, selected: frozenset[str]) -> Iterable[tuple[str, Positions]]:
     for batch in table.combine_chunks().to_batches():
         paths = batch.column(_PATH)
         encoded = paths if pa.types.is_dictionary(paths.type) else paths.dictionary_encode()
         numbers, positions = encoded.indices.to_numpy(), batch.column(_POSITION).to_numpy()
         for number, path in enumerate(encoded.dictionary.to_pylist()):
-            if path in wanted:
+            if path in selected:
                 yield path, positions[numbers == number].astype(np.int64)
 
 
@@ -465,13 +465,13 @@ class Reading:
             fragment = form.make_fragment(stream)
             physical = fragment.physical_schema
             try:
-                known = file_fields(physical, self.names)
+                fields_of_file = file_fields(physical, self.names)
                 kept = [f.field_id for f in self.columns if f.name in self.dictionaries]
-                projection = Projection.of(known, self.columns, self._constants(file), kept)
+                projection = Projection.of(fields_of_file, self.columns, self._constants(file), kept)
             except Unprojectable as e:
                 raise InputError("UnreadableFile", f"the data file {file.file_path} cannot be read: {e}.") from None
             if deleted is None and file.file_format == FileFormat.PARQUET:
-                fragment = self._promising(fragment, physical, known)
+                fragment = self._promising(fragment, physical, fields_of_file)
             names = [physical.names[n] for n in projection.needed]
             position = 0
             for rows in ds.Scanner.from_fragment(fragment, schema=physical, columns=names).to_batches():
@@ -506,9 +506,9 @@ class Reading:
         fields = enumerate(spec.fields if spec is not None else ())
         return {f.source_id: file.partition[n] for n, f in fields if isinstance(f.transform, IdentityTransform)}
 
-    def _promising(self, fragment: Any, physical: pa.Schema, known: Sequence[FileField]) -> Any:
+    def _promising(self, fragment: Any, physical: pa.Schema, fields_of_file: Sequence[FileField]) -> Any:
         """The row groups that may hold a row of the condition, by the statistics in the footer."""
-        types = {f.field_id: (name, f.type) for name, f in zip(physical.names, known, strict=True)}
+        types = {f.field_id: (name, f.type) for name, f in zip(physical.names, fields_of_file, strict=True)}
 
         def is_exact(column: Column) -> bool:
             field = column.top
@@ -601,16 +601,16 @@ def _is_one_of(values: pa.Array, ids: pa.Array) -> pa.Array:
     """Whether each value is one of the ids. False for null: it is not the id of a batch."""
     if not pa.types.is_dictionary(values.type):
         return pc.is_in(values.cast(pa.string()), value_set=ids)
-    known = pc.is_in(values.dictionary.cast(pa.string()), value_set=ids)
-    return pc.fill_null(known.take(values.indices), False)
+    is_match = pc.is_in(values.dictionary.cast(pa.string()), value_set=ids)
+    return pc.fill_null(is_match.take(values.indices), False)
 
 
 def _decoded(batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
     """The rows, with text in place of a column that was read as a dictionary."""
-    at = batch.schema.get_field_index(column)
-    if at < 0 or not pa.types.is_dictionary(batch.schema.field(at).type):
+    index = batch.schema.get_field_index(column)
+    if index < 0 or not pa.types.is_dictionary(batch.schema.field(index).type):
         return batch
-    return batch.set_column(at, column, batch.column(at).cast(pa.string()))
+    return batch.set_column(index, column, batch.column(index).cast(pa.string()))
 
 
 def count(view: SnapshotView, parts: Sequence[ReadPart]) -> int:
@@ -634,9 +634,9 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     """These columns of the rows that are not deleted natively, and for which the filter of the view is true."""
     by_name = {f.name: f for f in view.schema.fields}
-    wanted = tuple(by_name[name] for name in dict.fromkeys((*columns, *view.condition.columns)))
+    columns_to_read = tuple(by_name[name] for name in dict.fromkeys((*columns, *view.condition.columns)))
     metadata = view.metadata
-    reading = Reading(wanted, view.condition, metadata.name_mapping(), metadata.specs(), dictionaries)
+    reading = Reading(columns_to_read, view.condition, metadata.name_mapping(), metadata.specs(), dictionaries)
     executor = ExecutorFactory.get_or_create()
     for n in range(0, len(files), PARALLEL_FILES):
         some = files[n : n + PARALLEL_FILES]

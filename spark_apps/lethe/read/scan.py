@@ -281,13 +281,13 @@ def scan(
                 "since reads an increment; snapshot_id and as_of read a whole table. Give one of them.",
             )
         within = resolve_range(facts, loaded, since, until)
-        of = within.until if within is not None and until is not None else None
-        view = SnapshotView.on(loaded, facts.remembered_field_id or facts.batch_field_id, of, filter)
+        snapshot_of_view = within.until if within is not None and until is not None else None
+        view = SnapshotView.on(loaded, facts.remembered_field_id or facts.batch_field_id, snapshot_of_view, filter)
         if view.field_id is not None and _lacks_batch_column(view):
-            raise column_dropped(facts, "the table" if of is None else f"snapshot {of}")
-        wanted: Which = rows or "appended"
+            raise column_dropped(facts, "the table" if snapshot_of_view is None else f"snapshot {snapshot_of_view}")
+        change: Which = rows or "appended"
         end = within.until if within is not None else None
-        return Scan(loaded, facts, end, _columns(view, columns), view, _of_range(view, facts, within, wanted))
+        return Scan(loaded, facts, end, _columns(view, columns), view, _of_range(view, facts, within, change))
     if until is not None or rows is not None:
         raise InputError("InvalidRead", "until and rows need since, the start of the increment.")
     chosen = resolve_snapshot(facts, loaded, snapshot_id, as_of)

@@ -205,7 +205,7 @@ def plan_group(
     ledger: Ledger,
     requests: Sequence[RestatementRequest],
     scope: PlanScope,
-    known: GroupFindings,
+    findings: GroupFindings,
     masking: bool = False,
 ) -> GroupPlan:
     """Plan the requests on this ledger; on another ledger, plan again.
@@ -232,12 +232,12 @@ def plan_group(
         place = place_of(request)
         out = None
         if request.key not in ledger.requests:
-            out = known.aside.get(request.key) or _waits(request, place, late | coming)
+            out = findings.aside.get(request.key) or _waits(request, place, late | coming)
             out = out or (_waits_for_rows(request, adds, undos) if request.searches else None)
         if out is None:
-            rows = known.written.get(request.key, _TO_COME)
+            rows = findings.written.get(request.key, _TO_COME)
             try:
-                planned = plan_restatement(folding.ledger, request, scope, rows, known.erased.get(request.key))
+                planned = plan_restatement(folding.ledger, request, scope, rows, findings.erased.get(request.key))
             except (LedgerError, TableError):
                 raise  # it concerns all requests: a user must repair the ledger or accept the table
             except InputError as e:
@@ -286,12 +286,10 @@ def _waits(request: RestatementRequest, place: Dependencies, late: Mapping[Thing
     Args:
         late: Names of the requests that are not available yet, by what they bring.
     """
-    other = next((late[thing] for thing in place.needs if thing in late), None)
-    if other is None:
+    dependency = next((late[thing] for thing in place.needs if thing in late), None)
+    if dependency is None:
         return None
-    text = (
-        f"Restatement {request.name} depends on Restatement {other}, which was not carried out yet, and waits for it."
-    )
+    text = f"Restatement {request.name} depends on Restatement {dependency}, which was not carried out yet, and waits for it."
     return set_aside(request, LetheError("WaitingForRestatement", text), again=True)
 
 
@@ -304,8 +302,12 @@ def _waits_for_rows(request: RestatementRequest, adds: Sequence[str], undos: Seq
     """
     if not adds and not undos:
         return None
-    other = name_of((adds or undos)[-1])
-    place = f"the replacement of Restatement {other}" if adds else f"batches that Restatement {other} allows again"
+    dependency = name_of((adds or undos)[-1])
+    place = (
+        f"the replacement of Restatement {dependency}"
+        if adds
+        else f"batches that Restatement {dependency} allows again"
+    )
     verb = "replaces" if request.by_keys else "erases"
     text = (
         f"Restatement {request.name} {verb} rows that may be in {place}, and waits until that Restatement is committed."

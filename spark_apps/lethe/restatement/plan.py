@@ -157,12 +157,12 @@ def plan_undo(ledger: Ledger, request: RestatementRequest, field_id: int, run: s
             f"{where} names {name_of(request.undoes)}, which was never carried out on this table. Name a "
             "Restatement that has succeeded and whose spec has not changed since.",
         )
-    known = recalled(entry)
-    _check_undoable(where, known)
-    tombstones = get_many(ledger.tombstones, [(field_id, i) for i in known.batch_ids])
-    batches = get_many(ledger.batches, known.batch_ids)
-    for batch_id in known.batch_ids:
-        _check_batch(where, known, batch_id, batches.get(batch_id), tombstones.get((field_id, batch_id)))
+    undone_result = recalled(entry)
+    _check_undoable(where, undone_result)
+    tombstones = get_many(ledger.tombstones, [(field_id, i) for i in undone_result.batch_ids])
+    batches = get_many(ledger.batches, undone_result.batch_ids)
+    for batch_id in undone_result.batch_ids:
+        _check_batch(where, undone_result, batch_id, batches.get(batch_id), tombstones.get((field_id, batch_id)))
     _check_erased(where, ledger, entry, [i for i, b in batches.items() if b.rows is None], field_id)
     promoted = _promoted_again(batches, request, run, now)
     result = RequestResult(
@@ -182,48 +182,48 @@ def plan_undo(ledger: Ledger, request: RestatementRequest, field_id: int, run: s
         set_batches=promoted,
         forget_batches=frozenset(i for i, b in batches.items() if b.rows is None),
         set_requests=(undone, remembered(ledger, request, result, run, now)),
-        close_erasures=frozenset(e.restatement for e in ledger.erasures if e.restatement == known.key),
+        close_erasures=frozenset(e.restatement for e in ledger.erasures if e.restatement == undone_result.key),
     )
     return PlannedUndo(delta, result)
 
 
-def _check_undoable(where: str, known: RequestResult) -> None:
-    if known.undone_by:
+def _check_undoable(where: str, undone: RequestResult) -> None:
+    if undone.undone_by:
         raise InputError(
             "NotUndoable",
-            f"{where} names {known.name}, which {name_of(known.undone_by)} has already undone. Nothing was changed.",
+            f"{where} names {undone.name}, which {name_of(undone.undone_by)} has already undone. Nothing was changed.",
         )
-    match known.operation:
+    match undone.operation:
         case Operation.REVERT:
             return
         case Operation.REPLAY:
             text = (
-                f"{where} names the Replay {known.name}. Its batches were replaced, and showing them again "
+                f"{where} names the Replay {undone.name}. Its batches were replaced, and showing them again "
                 "would duplicate rows. To get the old rows back, replay the replacement with a batch that "
                 "contains them."
             )
         case Operation.ERASE:
             text = (
-                f"{where} names the Erase {known.name}. An Erase cannot be undone, even if the bytes still "
+                f"{where} names the Erase {undone.name}. An Erase cannot be undone, even if the bytes still "
                 "exist. If it was a mistake, load the rows again under a new batch id."
             )
         case Operation.UNDO | None:
             text = (
-                f"{where} names {known.name}, which is not a Revert. Only a Revert can be undone. To delete "
+                f"{where} names {undone.name}, which is not a Revert. Only a Revert can be undone. To delete "
                 "the batches again, create another Revert."
             )
         case _:
-            assert_never(known.operation)
+            assert_never(undone.operation)
     raise InputError("NotUndoable", text)
 
 
 def _check_batch(
-    where: str, known: RequestResult, batch_id: str, batch: BatchEntry | None, tombstone: Tombstone | None
+    where: str, undone: RequestResult, batch_id: str, batch: BatchEntry | None, tombstone: Tombstone | None
 ) -> None:
     if batch is not None and batch.state is BatchState.REPLACED:
         raise InputError(
             "AlreadyReplaced",
-            f"{where} names {known.name}, whose batch {batch_id!r} was replaced by {batch.replaced_by!r}; "
+            f"{where} names {undone.name}, whose batch {batch_id!r} was replaced by {batch.replaced_by!r}; "
             f"showing it again would duplicate rows. Nothing was undone. Restate {batch.replaced_by!r} "
             "instead.",
         )
@@ -231,18 +231,18 @@ def _check_batch(
         batch is None
         or tombstone is None
         or META_PURGED_BY in tombstone.meta
-        or known.key not in tombstone.restatements
+        or undone.key not in tombstone.restatements
     ):
         raise InputError(
             "AlreadyPurged",
-            f"{where} names {known.name}. {_how_purged(batch_id, tombstone)}, so the rows cannot be restored. "
+            f"{where} names {undone.name}. {_how_purged(batch_id, tombstone)}, so the rows cannot be restored. "
             "Nothing was undone. Load the rows again under a new batch id.",
         )
-    others = [r for r in tombstone.restatements if r != known.key]
+    others = [r for r in tombstone.restatements if r != undone.key]
     if others:
         raise InputError(
             "HeldByAnother",
-            f"{where} names {known.name}, but {name_of(others[0])} has deleted its batch {batch_id!r} as "
+            f"{where} names {undone.name}, but {name_of(others[0])} has deleted its batch {batch_id!r} as "
             "well, and is not undone. Nothing was undone. Load the rows again under a new batch id.",
         )
 
@@ -457,27 +457,28 @@ def plan_restatement(
         case _:
             assert_never(request.operation)
     ids = tuple(dict.fromkeys(request.batch_ids))
-    known = get_many(ledger.batches, ids)
+    known_batches = get_many(ledger.batches, ids)
     active = get_many(ledger.tombstones, [(field_id, i) for i in ids])
     add_replacement = brought_back = False
     if request.replacement is not None:
         there = ledger.batches.get(request.replacement.batch_id)
         brought_back = _is_of(there, request)
-        _refuse_doubling(known, None if brought_back else there, request)
+        _refuse_doubling(known_batches, None if brought_back else there, request)
         # A replacement whose id was restated before is not added, but the tombstones of this request are.
         add_replacement = there is None or not there.blocks_promotion
     evict_by = _due(request, now)
     replaced_by = request.replacement.batch_id if request.replacement else None
     entries = [
         _taken_back(
-            known.get(i),
+            known_batches.get(i),
             BatchEntry(i, state, run, now, restatement=request.key, replaced_by=replaced_by, evict_by=evict_by),
         )
         for i in ids
     ]
-    unknown = tuple(i for i in ids if i not in known and i not in scope.in_files)
+    unknown = tuple(i for i in ids if i not in known_batches and i not in scope.in_files)
     tombstones = tuple(
-        Tombstone(i, field_id, now, evict_by, _meta(known.get(i), (field_id, i) in active, request, run)) for i in ids
+        Tombstone(i, field_id, now, evict_by, _meta(known_batches.get(i), (field_id, i) in active, request, run))
+        for i in ids
     )
     if add_replacement and request.replacement is not None and replacement is not None:
         entries.append(
@@ -501,7 +502,7 @@ def plan_restatement(
         operation=request.operation,
         committed_time=now,
         tombstones_added=sum((field_id, i) not in active for i in ids),
-        rows_deleted=_rows_hidden(b for b in known.values() if (field_id, b.id) not in active),
+        rows_deleted=_rows_hidden(b for b in known_batches.values() if (field_id, b.id) not in active),
         rows_added=replacement.rows if replacement and add_replacement else 0,
         rows_erased=erased.rows if erased and by_keys else 0,
         unknown_batch_ids_count=len(unknown),
@@ -510,7 +511,7 @@ def plan_restatement(
         batch_ids_count=len(ids) if request.batch_ids_sha256 else None,
         batch_ids_sha256=request.batch_ids_sha256 or None,
         already_deleted_batch_ids_count=sum(
-            b.blocks_promotion and b.state is not BatchState.PROMOTED for b in known.values()
+            b.blocks_promotion and b.state is not BatchState.PROMOTED for b in known_batches.values()
         ),
         replacement_withheld=(request.replacement is not None and not add_replacement and not brought_back) or None,
     )
@@ -549,13 +550,13 @@ def _due(request: RestatementRequest, now: datetime) -> datetime | None:
     return now + timedelta(seconds=request.evict_by_seconds) if request.evict_by_seconds is not None else None
 
 
-def _meta(known: BatchEntry | None, active: bool, request: RestatementRequest, run: str) -> dict[str, str]:
+def _meta(entry: BatchEntry | None, active: bool, request: RestatementRequest, run: str) -> dict[str, str]:
     meta = {META_RESTATEMENTS: request.key, META_RUN: run}
     if request.reason:
         meta[META_REASON] = request.reason
-    if known is not None and known.partitions is not None:
-        meta[META_PARTITIONS] = "\n".join(known.partitions)
-    if known is not None and known.blocks_promotion and known.state is not BatchState.PROMOTED and not active:
+    if entry is not None and entry.partitions is not None:
+        meta[META_PARTITIONS] = "\n".join(entry.partitions)
+    if entry is not None and entry.blocks_promotion and entry.state is not BatchState.PROMOTED and not active:
         # The batch was deleted before, and its tombstone was removed: its rows are purged, and an Undo cannot restore them.
         meta[META_PURGED_BY] = PURGED_BEFORE
     return meta
@@ -575,12 +576,14 @@ def _is_of(there: BatchEntry | None, request: RestatementRequest) -> bool:
     )
 
 
-def _refuse_doubling(restated: Mapping[str, BatchEntry], known: BatchEntry | None, request: RestatementRequest) -> None:
+def _refuse_doubling(
+    restated: Mapping[str, BatchEntry], replacement: BatchEntry | None, request: RestatementRequest
+) -> None:
     """Refuse a Replay that would add rows twice.
 
     Args:
         restated: Entries of the request's batches, by id.
-        known: The entry of its replacement; None: there is none, or this request made it.
+        replacement: The entry of its replacement; None: there is none, or this request made it.
 
     Raises:
         InputError: AlreadyReplaced, ReplacementAlreadyPromoted.
@@ -592,35 +595,35 @@ def _refuse_doubling(restated: Mapping[str, BatchEntry], known: BatchEntry | Non
                 f"Restatement {request.name}: batch {i!r} was already replaced by {entry.replaced_by!r}; a second "
                 f"replacement would double its rows. Nothing was added. Replay {entry.replaced_by!r} instead.",
             )
-    if known is not None and known.state is BatchState.PROMOTED:
+    if replacement is not None and replacement.state is BatchState.PROMOTED:
         raise InputError(
             "ReplacementAlreadyPromoted",
-            f"Restatement {request.name}: spec.replacement.batchId {known.id!r} is already in the table. "
+            f"Restatement {request.name}: spec.replacement.batchId {replacement.id!r} is already in the table. "
             "Give the replacement an id that was never used.",
         )
 
 
-def _taken_back(known: BatchEntry | None, entry: BatchEntry) -> BatchEntry:
+def _taken_back(before: BatchEntry | None, entry: BatchEntry) -> BatchEntry:
     """The entry of a batch after this request. The ledger also stores ids that it did not know, which blocks their promotion.
 
     Args:
-        known: The entry before; None: the ledger does not know the batch.
+        before: The entry before; None: the ledger does not know the batch.
         entry: The entry that the request gives to an unknown batch.
     """
-    if known is None:
+    if before is None:
         return entry
-    deadlines = [d for d in (known.evict_by, entry.evict_by) if d is not None]
+    deadlines = [d for d in (before.evict_by, entry.evict_by) if d is not None]
     evict_by = min(deadlines, default=None)
     # A replaced batch stays replaced by the same batch. An Erase is permanent, but a Revert can be undone.
-    is_erased = known.state is BatchState.ERASED and entry.state is BatchState.REVERTED
-    if known.state is BatchState.REPLACED or is_erased:
-        return replace(known, evict_by=evict_by)
+    is_erased = before.state is BatchState.ERASED and entry.state is BatchState.REVERTED
+    if before.state is BatchState.REPLACED or is_erased:
+        return replace(before, evict_by=evict_by)
     # The objects of a refused batch were refused. Without them in the entry, retention does not treat them as promoted objects.
-    refused = known.state is BatchState.REFUSED
+    refused = before.state is BatchState.REFUSED
     return replace(
-        known,
-        objects=() if refused else known.objects,
-        refusal=None if refused else known.refusal,
+        before,
+        objects=() if refused else before.objects,
+        refusal=None if refused else before.refusal,
         state=entry.state,
         run=entry.run,
         time=entry.time,

@@ -92,10 +92,10 @@ class CandidateFile:
     """
 
 
-def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, AnyWanted]) -> list[CandidateFile]:
-    """The live data files of a snapshot that at least one search has to read, by their metrics. `wanted`: searches by key."""
+def candidates(table: Table, snapshot_id: int | None, searches: Mapping[str, AnyWanted]) -> list[CandidateFile]:
+    """The live data files of a snapshot that at least one search has to read, by their metrics. `searches`: searches by key."""
     snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
-    if snapshot is None or not wanted:
+    if snapshot is None or not searches:
         return []
     manifests = snapshot.manifests(table.io)
     deletes = native_deletes(table.io, manifests)
@@ -105,10 +105,10 @@ def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, AnyWa
             continue
         for entry in manifest.fetch_manifest_entry(table.io):
             f = entry.data_file
-            keys = frozenset(key for key, w in wanted.items() if all(_might_hold(f, c) for c in columns_of(w)))
+            keys = frozenset(key for key, w in searches.items() if all(_might_hold(f, c) for c in columns_of(w)))
             if keys:
                 held = {
-                    k: tuple(c.values.index_of(_absent(table, f, c.field_id)) for c in columns_of(wanted[k]))
+                    k: tuple(c.values.index_of(_absent(table, f, c.field_id)) for c in columns_of(searches[k]))
                     for k in keys
                 }
                 files.append(
@@ -129,15 +129,15 @@ def candidates(table: Table, snapshot_id: int | None, wanted: Mapping[str, AnyWa
 def values_if_absent(files: Iterable[CandidateFile], key: str, values: Values) -> dict[str, Any]:
     """By path of a file: the value that its rows hold if it lacks the column of a search. Only wanted values."""
     held = {c.path: c.absent[key][0] for c in files if key in c.absent}
-    return {path: values.items[at] for path, at in held.items() if at is not None}
+    return {path: values.items[index] for path, index in held.items() if index is not None}
 
 
-def _might_hold(file: DataFile, wanted: Wanted) -> bool:
-    at = wanted.field_id
-    values, nulls = (file.value_counts or {}).get(at), (file.null_value_counts or {}).get(at)
+def _might_hold(file: DataFile, search: Wanted) -> bool:
+    field_id = search.field_id
+    values, nulls = (file.value_counts or {}).get(field_id), (file.null_value_counts or {}).get(field_id)
     if values is not None and values == nulls == file.record_count:
         return False
-    return wanted.values.might_be_in((file.lower_bounds or {}).get(at), (file.upper_bounds or {}).get(at))
+    return search.values.might_be_in((file.lower_bounds or {}).get(field_id), (file.upper_bounds or {}).get(field_id))
 
 
 def _absent(table: Table, file: DataFile, field_id: int) -> Any:
@@ -146,9 +146,9 @@ def _absent(table: Table, file: DataFile, field_id: int) -> Any:
     That is the value of the file's partition, if the table is partitioned by the column itself (files that were added as they
     are). Otherwise it is the initial default of the column.
     """
-    at = identity_positions(table.specs(), field_id).get(file.spec_id)
-    if at is not None:
-        return file.partition[at]
+    position = identity_positions(table.specs(), field_id).get(file.spec_id)
+    if position is not None:
+        return file.partition[position]
     return next((f.initial_default for f in table.schema().fields if f.field_id == field_id), None)
 
 
@@ -274,8 +274,8 @@ class LiveSuspects:
 
         with ThreadPoolExecutor(max_workers=_PARALLEL_READS) as pool:
             # A few at a time, to free the memory of one group before reading the next.
-            for at in range(0, len(new), _PARALLEL_READS):
-                for found, small, every in pool.map(read, new[at : at + _PARALLEL_READS]):
+            for start in range(0, len(new), _PARALLEL_READS):
+                for found, small, every in pool.map(read, new[start : start + _PARALLEL_READS]):
                     self.found |= {s.bounds.path: s for s in found}
                     self.small |= {s.bounds.path: s for s in small[: _MAX_SMALL_FILES - len(self.small)]}
                     for f in every:
@@ -353,17 +353,17 @@ def held_ids(
         return _within(index, [f for f in view.bounds(SnapshotFiles.LIVE, snapshot_id) if is_wanted(f)])
     sure = {f.bounds.lower for f in files if index.must_hold(f.bounds) and not f.bounds.deletes}
     found = frozenset(i for i in sure if i is not None)
-    rest = IdIndex(frozenset(ids) - found)
-    read = [f for f in files if rest.might_hold(f.bounds)]
+    unread_ids = IdIndex(frozenset(ids) - found)
+    read = [f for f in files if unread_ids.might_hold(f.bounds)]
     size = sum(_bytes(f, field_id) for f in read)
     if column is None or size > max_bytes:
         log.info("searching for batch ids by bounds alone: %d files, %d bytes of the batch column", len(read), size)
-        return found | _within(rest, [f.bounds for f in read])
+        return found | _within(unread_ids, [f.bounds for f in read])
     for f in read:
-        wanted = frozenset(rest.within(f.bounds)) - found
-        if not wanted:
+        ids_in_file = frozenset(unread_ids.within(f.bounds)) - found
+        if not ids_in_file:
             continue
-        for batch in data_file.read(view, [ReadPart((f,), wanted, of_ids=True)], (column,)):
+        for batch in data_file.read(view, [ReadPart((f,), ids_in_file, of_ids=True)], (column,)):
             found |= frozenset(pc.unique(batch.column(column)).to_pylist())
     return found
 
@@ -466,8 +466,8 @@ def _expected(table: TableTraits, files: Sequence[Suspect], estimate: Estimate, 
 def _rows_of(ledger: Ledger, ids: list[str]) -> dict[str, int]:
     """The number of rows of the batches, if the ledger knows it. Reads some entries at a time to save memory."""
     rows: dict[str, int] = {}
-    for at in range(0, len(ids), _LOOKED_UP_AT_ONCE):
-        entries = get_many(ledger.batches, ids[at : at + _LOOKED_UP_AT_ONCE])
+    for start in range(0, len(ids), _LOOKED_UP_AT_ONCE):
+        entries = get_many(ledger.batches, ids[start : start + _LOOKED_UP_AT_ONCE])
         rows |= {i: b.rows for i, b in entries.items() if b.rows is not None}
     return rows
 

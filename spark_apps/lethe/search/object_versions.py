@@ -172,10 +172,10 @@ class UnversionedFiles:
         self.calls["list"] += 1
         root = Path(local_path(folder))
         unread: list[str] = []
-        for at, folders, files in os.walk(root, onerror=lambda e: unread.append(str(e.filename))):
-            links = [f for f in folders if Path(at, f).is_symlink()]
+        for current_folder, folders, files in os.walk(root, onerror=lambda e: unread.append(str(e.filename))):
+            links = [f for f in folders if Path(current_folder, f).is_symlink()]
             for name in (*files, *links):
-                path = Path(at, name)
+                path = Path(current_folder, name)
                 try:
                     modified = datetime.fromtimestamp(path.lstat().st_mtime, UTC)
                 except FileNotFoundError:  # deleted since its folder was read
@@ -274,8 +274,8 @@ class S3Objects:
             VersionsDenied: The credentials may not list the versions of objects.
             TransientError: The store did not answer as expected.
         """
-        scheme, _, rest = folder.partition("://")
-        bucket, _, prefix = rest.partition("/")
+        scheme, _, location = folder.partition("://")
+        bucket, _, prefix = location.partition("/")
         prefix = f"{prefix.strip('/')}/"
         written: dict[str, datetime] = {}
         for o in self._pages(bucket, prefix):
@@ -311,8 +311,8 @@ class S3Objects:
         Raises:
             TransientError: The store did not answer as expected.
         """
-        scheme, _, rest = folder.partition("://")
-        bucket, _, prefix = rest.partition("/")
+        scheme, _, location = folder.partition("://")
+        bucket, _, prefix = location.partition("/")
         unfinished: list[UnfinishedUpload] = []
         try:
             pages = self._s3.get_paginator("list_multipart_uploads")

@@ -79,30 +79,30 @@ def _parquet(stream: Any) -> Columns:
     schema = opened.schema_arrow
     paths = [opened.schema.column(n).path for n in range(len(opened.schema))]
 
-    def read(name: str, wanted: Iterable[Values]) -> Iterator[tuple[int, pa.ChunkedArray]]:
+    def read(name: str, searches: Iterable[Values]) -> Iterator[tuple[int, pa.ChunkedArray]]:
         # Arrow selects columns by path: a column named `a.b` has the same path as the field `b` of `a`.
         if paths.count(name) != 1 or schema.names.count(name) != 1 or any(p.startswith(f"{name}.") for p in paths):
             raise Unsure("several columns have this name, or the column is nested")
         texts = [name] if pa.types.is_string(schema.field(name).type) else []
         parquet = pq.ParquetFile(stream, metadata=opened.metadata, read_dictionary=texts)
-        return _row_groups(parquet, name, tuple(wanted))
+        return _row_groups(parquet, name, tuple(searches))
 
     return Columns(_ids(schema, b"PARQUET:field_id"), tuple(schema.names), opened.metadata.num_rows, read)
 
 
 def _row_groups(
-    parquet: pq.ParquetFile, column: str, wanted: tuple[Values, ...]
+    parquet: pq.ParquetFile, column: str, searches: tuple[Values, ...]
 ) -> Iterator[tuple[int, pa.ChunkedArray]]:
     metadata = parquet.metadata
     sizes = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
     for n, start in enumerate(accumulate(sizes[:-1], initial=0) if sizes else ()):
-        if any(_might_hold(metadata.row_group(n), column, values) for values in wanted):
+        if any(_might_hold(metadata.row_group(n), column, values) for values in searches):
             yield start, parquet.read_row_group(n, columns=[column], use_threads=False).column(0)
 
 
 def _might_hold(group: Any, column: str, values: Values) -> bool:
-    at = next(n for n in range(group.num_columns) if group.column(n).path_in_schema == column)
-    statistics = group.column(at).statistics
+    column_index = next(n for n in range(group.num_columns) if group.column(n).path_in_schema == column)
+    statistics = group.column(column_index).statistics
     if statistics is None or not statistics.has_min_max:
         return True
     lower, upper = statistics.min, statistics.max
@@ -220,12 +220,12 @@ class SearchedFile:
 
 
 def find(
-    searched: SearchedFile, wanted: Mapping[str, Wanted], if_absent: Collection[str] = ()
+    searched: SearchedFile, searches_by_key: Mapping[str, Wanted], if_absent: Collection[str] = ()
 ) -> dict[str, FrozenBitMap64]:
     """Find the positions of the rows with the wanted values.
 
     Args:
-        wanted: By any key.
+        searches_by_key: By any key.
         if_absent: The keys that match every row of a file without their column: the table says what such rows hold.
 
     Returns:
@@ -235,10 +235,10 @@ def find(
         Unsure: The file cannot be searched with certainty.
         Exception: What the storage raises.
     """
-    found = {key: BitMap64() for key in wanted}
+    found = {key: BitMap64() for key in searches_by_key}
     with searched.open() as (file, columns):
-        for field_id in {w.field_id for w in wanted.values()}:
-            searches = {key: w for key, w in wanted.items() if w.field_id == field_id}
+        for field_id in {w.field_id for w in searches_by_key.values()}:
+            searches = {key: w for key, w in searches_by_key.items() if w.field_id == field_id}
             if field_id not in columns:
                 for key in searches.keys() & set(if_absent):
                     found[key].update(range(file.rows))
@@ -284,7 +284,7 @@ def frozen(positions: BitMap64) -> FrozenBitMap64:
     return FrozenBitMap64(positions)
 
 
-def matches(column: pa.ChunkedArray, wanted: Wanted, start: int = 0) -> np.ndarray[Any, Any]:
+def matches(column: pa.ChunkedArray, search: Wanted, start: int = 0) -> np.ndarray[Any, Any]:
     """The positions of the rows with one of the values; the first row has the position `start`. Nulls match nothing.
 
     Its text may contain a value.
@@ -294,13 +294,13 @@ def matches(column: pa.ChunkedArray, wanted: Wanted, start: int = 0) -> np.ndarr
     """
     masks: list[np.ndarray[Any, Any]] = []
     for chunk in column.chunks:
-        hits = np.flatnonzero(is_one_of(chunk, wanted).to_numpy(zero_copy_only=False))
+        hits = np.flatnonzero(is_one_of(chunk, search).to_numpy(zero_copy_only=False))
         masks.append(hits.astype(np.uint64) + np.uint64(start))
         start += len(chunk)
     return np.concatenate(masks) if masks else np.empty(0, np.uint64)
 
 
-def is_one_of(chunk: pa.Array, wanted: Wanted) -> pa.BooleanArray:
+def is_one_of(chunk: pa.Array, search: Wanted) -> pa.BooleanArray:
     """Whether each row has one of the values.
 
     Raises:
@@ -309,12 +309,12 @@ def is_one_of(chunk: pa.Array, wanted: Wanted) -> pa.BooleanArray:
     if isinstance(chunk, pa.ExtensionArray):
         chunk = chunk.storage
     if pa.types.is_dictionary(chunk.type):
-        known = pc.is_in(_cast(chunk.dictionary, wanted.array.type), value_set=wanted.array)
-        return pc.fill_null(known.take(chunk.indices), False)
-    return pc.is_in(_cast(chunk, wanted.array.type), value_set=wanted.array)
+        is_match = pc.is_in(_cast(chunk.dictionary, search.array.type), value_set=search.array)
+        return pc.fill_null(is_match.take(chunk.indices), False)
+    return pc.is_in(_cast(chunk, search.array.type), value_set=search.array)
 
 
-def plain(values: pa.Array, wanted: Wanted) -> pa.Array:
+def plain(values: pa.Array, search: Wanted) -> pa.Array:
     """The values of a column in the Arrow type of the wanted values.
 
     Raises:
@@ -324,11 +324,11 @@ def plain(values: pa.Array, wanted: Wanted) -> pa.Array:
         values = values.storage
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    return _cast(values, wanted.array.type)
+    return _cast(values, search.array.type)
 
 
-def _cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    return values if values.type == wanted else values.cast(wanted)
+def _cast(values: pa.Array, target: pa.DataType) -> pa.Array:
+    return values if values.type == target else values.cast(target)
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,12 +349,12 @@ class WantedKeys:
             keys: Without nulls, in Spark's types for these kinds.
         """
         arrays = {str(n): _as_stored(keys.column(n), kind) for n, (_, kind) in enumerate(columns)}
-        wanted = tuple(
+        searches = tuple(
             Wanted.of(field_id, Values(kind, _distinct(arrays[str(n)], kind)))
             for n, (field_id, kind) in enumerate(columns)
         )
         rows = pa.table(arrays)
-        return cls(wanted, rows.sort_by([(name, "ascending") for name in rows.column_names]))
+        return cls(searches, rows.sort_by([(name, "ascending") for name in rows.column_names]))
 
     @classmethod
     def none(cls, columns: Sequence[tuple[int, ValueKind]]) -> "WantedKeys":
@@ -376,14 +376,14 @@ class WantedKeys:
 AnyWanted: TypeAlias = Wanted | WantedKeys
 
 
-def columns_of(wanted: AnyWanted) -> tuple[Wanted, ...]:
+def columns_of(search: AnyWanted) -> tuple[Wanted, ...]:
     """Each column to search, with its values."""
-    return wanted.columns if isinstance(wanted, WantedKeys) else (wanted,)
+    return search.columns if isinstance(search, WantedKeys) else (search,)
 
 
 def find_keys(
     searched: SearchedFile,
-    wanted: Mapping[str, WantedKeys],
+    searches_by_key: Mapping[str, WantedKeys],
     absent: Mapping[str, Sequence[int | None]] | None = None,
 ) -> dict[str, FrozenBitMap64]:
     """Find the positions of the rows with the wanted keys, as `lethe.search.positions.find` does for values.
@@ -398,7 +398,7 @@ def find_keys(
     """
     found: dict[str, FrozenBitMap64] = {}
     with searched.open() as (file, ids):
-        for key, w in wanted.items():
+        for key, w in searches_by_key.items():
             positions = BitMap64()
             for start, columns in _pieces(file, ids, w, (absent or {}).get(key, ()), searched.format_name):
                 positions.update(matches_keys(columns, w) + np.uint64(start))
@@ -408,16 +408,16 @@ def find_keys(
 
 
 def _pieces(
-    file: Columns, names: Mapping[int, str], wanted: WantedKeys, absent: Sequence[int | None], format_name: str
+    file: Columns, names: Mapping[int, str], search: WantedKeys, absent: Sequence[int | None], format_name: str
 ) -> Iterator[tuple[int, list[pa.Array]]]:
     """The pieces of the key columns in which each column might hold a wanted value, each with the position of its first row."""
-    held = {w.field_id: at for w, at in zip(wanted.columns, absent, strict=False) if w.field_id not in names}
-    present = [w for w in wanted.columns if w.field_id in names]
-    if any(held.get(w.field_id) is None for w in wanted.columns if w.field_id not in names):
+    held = {w.field_id: index for w, index in zip(search.columns, absent, strict=False) if w.field_id not in names}
+    present = [w for w in search.columns if w.field_id in names]
+    if any(held.get(w.field_id) is None for w in search.columns if w.field_id not in names):
         return
-    constants = {w.field_id: w.array[held[w.field_id]] for w in wanted.columns if w.field_id not in names}
+    constants = {w.field_id: w.array[held[w.field_id]] for w in search.columns if w.field_id not in names}
     if not present:
-        yield 0, [pa.repeat(constants[w.field_id], file.rows) for w in wanted.columns]
+        yield 0, [pa.repeat(constants[w.field_id], file.rows) for w in search.columns]
         return
     read = (file.read(names[w.field_id], [w.values]) for w in present)
     # An Avro file is read from its start for each column.
@@ -425,7 +425,7 @@ def _pieces(
     for start, parts in aligned(columns):
         found = {w.field_id: part.combine_chunks() for w, part in zip(present, parts, strict=True)}
         rows = len(parts[0])
-        yield start, [found.get(w.field_id, _repeated(constants.get(w.field_id), rows)) for w in wanted.columns]
+        yield start, [found.get(w.field_id, _repeated(constants.get(w.field_id), rows)) for w in search.columns]
 
 
 def _repeated(value: pa.Scalar | None, rows: int) -> pa.Array:
@@ -441,14 +441,14 @@ def aligned(
         now = [h for h in heads if h is not None]
         if len(now) < len(heads):
             return
-        start = max(at for at, _ in now)
-        if all(at == start for at, _ in now):
+        start = max(position for position, _ in now)
+        if all(position == start for position, _ in now):
             yield start, [piece for _, piece in now]
             start += 1
         heads = [h if h[0] >= start else next(c, None) for h, c in zip(now, columns, strict=True)]
 
 
-def matches_keys(columns: Sequence[pa.Array], wanted: WantedKeys) -> np.ndarray[Any, Any]:
+def matches_keys(columns: Sequence[pa.Array], search: WantedKeys) -> np.ndarray[Any, Any]:
     """The positions, from 0 and in order, of the rows with one of the keys. Nulls match nothing.
 
     Its text may contain a value.
@@ -456,25 +456,25 @@ def matches_keys(columns: Sequence[pa.Array], wanted: WantedKeys) -> np.ndarray[
     Raises:
         pa.ArrowException: A column is not of its values' kind.
     """
-    hits: Any = is_one_of(columns[0], wanted.columns[0])
-    for column, w in zip(columns[1:], wanted.columns[1:], strict=True):
+    hits: Any = is_one_of(columns[0], search.columns[0])
+    for column, w in zip(columns[1:], search.columns[1:], strict=True):
         hits = pc.and_(hits, is_one_of(column, w))
-    at = np.flatnonzero(hits.to_numpy(zero_copy_only=False)).astype(np.uint64)
-    if len(columns) == 1 or not at.size:
-        return at
+    positions = np.flatnonzero(hits.to_numpy(zero_copy_only=False)).astype(np.uint64)
+    if len(columns) == 1 or not positions.size:
+        return positions
     # Each value belongs to a key, but not necessarily to the same key.
-    rows = {str(n): plain(c.take(pa.array(at)), wanted.columns[n]) for n, c in enumerate(columns)}
-    joined = pa.table({**rows, _AT: pa.array(at)}).join(
-        wanted.rows, list(rows), join_type="left semi", use_threads=False
+    rows = {str(n): plain(c.take(pa.array(positions)), search.columns[n]) for n, c in enumerate(columns)}
+    joined = pa.table({**rows, _AT: pa.array(positions)}).join(
+        search.rows, list(rows), join_type="left semi", use_threads=False
     )
     return np.sort(joined.column(_AT).to_numpy())
 
 
 def _as_stored(column: pa.ChunkedArray, kind: ValueKind) -> pa.ChunkedArray:
-    wanted = as_arrow(Values(kind, ())).type
+    stored_type = as_arrow(Values(kind, ())).type
     if kind.type is ValueType.UUID and pa.types.is_string(column.type):
-        return pa.chunked_array([pa.array([UUID(text).bytes for text in column.to_pylist()], wanted)])
-    return column if column.type == wanted else column.cast(wanted)
+        return pa.chunked_array([pa.array([UUID(text).bytes for text in column.to_pylist()], stored_type)])
+    return column if column.type == stored_type else column.cast(stored_type)
 
 
 def _distinct(column: pa.ChunkedArray, kind: ValueKind) -> tuple[Any, ...]:
@@ -516,32 +516,32 @@ def find_batches(
         Unsure: The file cannot be searched with certainty.
         Exception: What the storage raises.
     """
-    wanted = sorted(ids)
-    values, array = Values(ValueKind(ValueType.STRING), tuple(wanted)), pa.array(wanted, pa.string())
+    sorted_ids = sorted(ids)
+    values, array = Values(ValueKind(ValueType.STRING), tuple(sorted_ids)), pa.array(sorted_ids, pa.string())
     found: dict[str, BitMap64] = {}
     with searched.open() as (file, columns):
         if field_id not in columns:
             if if_absent is not None:
-                every = BitMap64(range(file.rows)) if if_absent in set(wanted) else BitMap64()
+                every = BitMap64(range(file.rows)) if if_absent in set(sorted_ids) else BitMap64()
                 return {if_absent: frozen(every)} if every else {}
             if must_have:
                 raise Unsure("the file lacks the batch column")
             return {}
         for start, piece in file.read(columns[field_id], [values]):
             for chunk in piece.chunks:
-                for at, first, end in _runs(_indexes(chunk, array)):
-                    found.setdefault(wanted[at], BitMap64()).add_range(start + first, start + end)
+                for index, first, end in _runs(_indexes(chunk, array)):
+                    found.setdefault(sorted_ids[index], BitMap64()).add_range(start + first, start + end)
                 start += len(chunk)
     return {i: frozen(positions) for i, positions in found.items()}
 
 
-def _indexes(chunk: pa.Array, wanted: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
-    """For each row, the index of its id in `wanted`; -1: not one of them."""
+def _indexes(chunk: pa.Array, ids: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
+    """For each row, the index of its id in `ids`; -1: not one of them."""
     if pa.types.is_dictionary(chunk.type):
-        known = pc.index_in(chunk.dictionary.cast(wanted.type), value_set=wanted)
-        indexes = known.take(chunk.indices)
+        dictionary_indexes = pc.index_in(chunk.dictionary.cast(ids.type), value_set=ids)
+        indexes = dictionary_indexes.take(chunk.indices)
     else:
-        indexes = pc.index_in(chunk.cast(wanted.type), value_set=wanted)
+        indexes = pc.index_in(chunk.cast(ids.type), value_set=ids)
     return np.asarray(pc.fill_null(indexes, -1).to_numpy(zero_copy_only=False), dtype=np.int32)
 
 

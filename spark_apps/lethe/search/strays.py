@@ -93,7 +93,9 @@ def is_own(path: str, content: bytes) -> bool:
         case [names.LEDGER_FOLDER]:
             return keys == _ROOT
         case [names.RUNS_FOLDER]:
-            return keys in (_NOTE, _STAGE) or any("runId" in keys and keys <= known for known in _RUN_DOCUMENTS)
+            return keys in (_NOTE, _STAGE) or any(
+                "runId" in keys and keys <= document_keys for document_keys in _RUN_DOCUMENTS
+            )
         case [names.ERASURES_FOLDER] if keys == _SIGNATURE:
             return canonical(document) == content
         case [names.ERASURES_FOLDER]:
@@ -118,8 +120,8 @@ def _is_chunk(content: bytes) -> bool:
     except Exception:
         return False
     return any(
-        schema["name"] == known.schema["name"] and fields <= {f["name"] for f in known.schema["fields"]}
-        for known in FORMATS.values()
+        schema["name"] == part_format.schema["name"] and fields <= {f["name"] for f in part_format.schema["fields"]}
+        for part_format in FORMATS.values()
     )
 
 
@@ -317,9 +319,9 @@ def _of_parquet(stream: BinaryIO, path: str, field_id: int, schema: Schema | Non
 def _content(metadata: Any, schema: pa.Schema, field_id: int, of_table: Schema | None) -> StrayContent:
     if metadata.num_rows == 0:
         return NO_ROWS
-    wanted = str(field_id).encode()
+    field_text = str(field_id).encode()
     ids = {f.name: (f.metadata or {}).get(_FIELD_ID) for f in schema}
-    name = next((n for n, i in ids.items() if i == wanted), None)
+    name = next((n for n, i in ids.items() if i == field_text), None)
     by_name = name is None
     if by_name:
         name = _named(ids, field_id, of_table)
@@ -364,8 +366,8 @@ def _files_of_positions(metadata: Any) -> list[str] | None:
 def _named(ids: dict[str, bytes | None], field_id: int, of_table: Schema | None) -> str | None:
     """The batch column of a file without field ids, if all its columns are of the table; None: it is not of the table."""
     column = of_table.find_column_name(field_id) if of_table is not None else None
-    known = {f.name for f in of_table.fields} if of_table is not None else set()
-    return column if column in ids and not any(ids.values()) and ids.keys() <= known else None
+    table_columns = {f.name for f in of_table.fields} if of_table is not None else set()
+    return column if column in ids and not any(ids.values()) and ids.keys() <= table_columns else None
 
 
 def _of_avro(stream: BinaryIO, path: str, field_id: int) -> StrayContent:

@@ -142,22 +142,22 @@ def _azure(bucket: str, current: _Current, options: Mapping[str, Any]) -> AzureS
     properties, _ = current()
     container, _, host = bucket.partition("@")
     account = host.partition(".")[0]
-    given = _connection(properties, account)
-    account = account or given.get("AccountName", "") or properties.get("adls.account-name", "")
-    endpoint = given.get("BlobEndpoint", "")
+    connection = _connection(properties, account)
+    account = account or connection.get("AccountName", "") or properties.get("adls.account-name", "")
+    endpoint = connection.get("BlobEndpoint", "")
     if not endpoint and (authority := properties.get("adls.blob-storage-authority")):
         endpoint = f"{properties.get('adls.blob-storage-scheme', 'https')}://{authority}"
     config: Any = {"account_name": account, **({"endpoint": endpoint.rstrip("/")} if endpoint else {})}
     key = (
-        given.get("AccountKey")
+        connection.get("AccountKey")
         or properties.get("adls.account-key")
         or properties.get("adls.auth.shared-key.account.key")
     )
-    if _sas(properties, account, given):
+    if _sas(properties, account, connection):
 
         def credentials() -> Any:
             now, expires = current()
-            return {"sas_token": _sas(now, account, given), "expires_at": expires}
+            return {"sas_token": _sas(now, account, connection), "expires_at": expires}
 
         return AzureStore(container, config=config, credential_provider=credentials, **options)
     if key:
@@ -182,9 +182,9 @@ def _connection(properties: Mapping[str, str], account: str) -> dict[str, str]:
     return {k.strip(): v for k, _, v in (part.partition("=") for part in text.split(";")) if k.strip()}
 
 
-def _sas(properties: Mapping[str, str], account: str, given: Mapping[str, str]) -> str:
+def _sas(properties: Mapping[str, str], account: str, connection: Mapping[str, str]) -> str:
     own = next((v for k, v in properties.items() if k.startswith(f"adls.sas-token.{account}") and account), "")
-    return (own or given.get("SharedAccessSignature", "") or properties.get("adls.sas-token", "")).lstrip("?")
+    return (own or connection.get("SharedAccessSignature", "") or properties.get("adls.sas-token", "")).lstrip("?")
 
 
 def _session() -> Any:

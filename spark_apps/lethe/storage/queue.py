@@ -81,9 +81,9 @@ class Queue:
             Exception: As `receive`.
         """
         gone = 0
-        wanted = list(receipts)
-        for i in range(0, len(wanted), AT_A_TIME):
-            entries = [{"Id": str(n), "ReceiptHandle": r} for n, r in enumerate(wanted[i : i + AT_A_TIME])]
+        receipt_list = list(receipts)
+        for i in range(0, len(receipt_list), AT_A_TIME):
+            entries = [{"Id": str(n), "ReceiptHandle": r} for n, r in enumerate(receipt_list[i : i + AT_A_TIME])]
             with self._said():
                 answer = self._sqs.delete_message_batch(QueueUrl=self.url, Entries=entries)
             gone += len(answer.get("Successful", ()))

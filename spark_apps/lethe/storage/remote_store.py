@@ -308,7 +308,7 @@ class RemoteStore:
         Raises:
             StoreError: The store refused a request or did not answer.
         """
-        (client, bucket, key), (other, to_bucket, to_key) = self._at(source.key), self._at(target)
+        (client, bucket, key), (target_client, to_bucket, to_key) = self._at(source.key), self._at(target)
         if not self._is_same(source):
             return False
         try:
@@ -317,7 +317,7 @@ class RemoteStore:
                     client.copy(key, to_key)
                 else:
                     options: Any = {"if_match": f'"{source.etag}"'}
-                    other.put(to_key, client.get(key, options=options), chunk_size=_RANGE_BYTES)
+                    target_client.put(to_key, client.get(key, options=options), chunk_size=_RANGE_BYTES)
         except FileNotFoundError:
             return False
         except StoreError as e:

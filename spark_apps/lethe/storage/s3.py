@@ -348,10 +348,10 @@ class S3Uploads:
     def complete(self, uri: str, upload: str, parts: Sequence[UploadedPart]) -> bool:
         """Create the object from its parts. False: the object exists already, or the upload does not."""
         bucket, key = bucket_and_key(uri)
-        of = [{"PartNumber": p.number, "ETag": p.etag} for p in parts]
+        uploaded_parts = [{"PartNumber": p.number, "ETag": p.etag} for p in parts]
         try:
             self._client.complete_multipart_upload(
-                Bucket=bucket, Key=key, UploadId=upload, MultipartUpload={"Parts": of}, IfNoneMatch="*"
+                Bucket=bucket, Key=key, UploadId=upload, MultipartUpload={"Parts": uploaded_parts}, IfNoneMatch="*"
             )
         except (ClientError, BotoCoreError) as e:
             if code_of(e) in (*_GONE, *_EXISTS):
@@ -385,11 +385,15 @@ class S3Uploads:
             if code_of(e) in (*_GONE, "NotFound"):
                 return None
             raise store_error_of(uri, e) from None
-        known = str(head.get("ChecksumSHA256", ""))
+        checksum = str(head.get("ChecksumSHA256", ""))
         # That of an object with parts is a checksum of checksums, like `<base64>-3`.
-        if head["ETag"].strip('"') != etag or head.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT" or "-" in known:
+        if (
+            head["ETag"].strip('"') != etag
+            or head.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT"
+            or "-" in checksum
+        ):
             return None
-        return base64.b64decode(known).hex() or None
+        return base64.b64decode(checksum).hex() or None
 
     def _presigned(
         self, method: str, asked: Mapping[str, Any], headers: dict[str, str], sha256: str, seconds: int
@@ -422,10 +426,10 @@ def part_sizes(size: int, part_bytes: int) -> Iterator[int]:
         yield min(part_bytes, size - begin)
 
 
-def part_bytes_of(size: int, wanted: int) -> int:
-    """The size of each part but the last: `wanted`, or more, so that there are not too many. Pure."""
+def part_bytes_of(size: int, preferred: int) -> int:
+    """The size of each part but the last: `preferred`, or more, so that there are not too many. Pure."""
     needed = -(-size // PARTS_AT_MOST)
-    return max(wanted, PART_BYTES_AT_LEAST, -(-needed // _MIB) * _MIB)
+    return max(preferred, PART_BYTES_AT_LEAST, -(-needed // _MIB) * _MIB)
 
 
 def _base64(hexadecimal: str) -> str:
@@ -500,7 +504,9 @@ class ComposedObject:
     def __enter__(self) -> "ComposedObject":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         if error is not None:
             self._abort()
             return

@@ -130,19 +130,19 @@ class Vendor:
             Exception: PyIceberg's errors, if the catalog is unavailable.
         """
         with self._lock:
-            known = self._vended
-            if known is None or (known.due is not None and time.monotonic() >= known.due):
-                self._vended = known = self._renewed(known)
-            return known
+            current = self._vended
+            if current is None or (current.due is not None and time.monotonic() >= current.due):
+                self._vended = current = self._renewed(current)
+            return current
 
-    def _renewed(self, known: Vended | None) -> Vended:
+    def _renewed(self, current: Vended | None) -> Vended:
         try:
             return Vended.of(self._ask(), time.time(), time.monotonic())
         except Exception as e:
-            if known is None or known.ends is None or time.monotonic() + _PAUSE_SECONDS >= known.ends:
+            if current is None or current.ends is None or time.monotonic() + _PAUSE_SECONDS >= current.ends:
                 raise
             log.warning("new credentials for table %s: %s; asked for again soon", self._table, type(e).__name__)
-            return replace(known, due=time.monotonic() + _PAUSE_SECONDS)
+            return replace(current, due=time.monotonic() + _PAUSE_SECONDS)
 
     def _ask(self) -> Mapping[str, str]:
         if self._catalog is None:

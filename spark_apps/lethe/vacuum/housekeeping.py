@@ -164,10 +164,13 @@ def needed_roots(
     Raises:
         LedgerError: `LedgerLost`, if the ledger of a snapshot is unknown.
     """
-    known = tuple(carriers)
-    roots = {s.ledger for s in snapshots.values() if s.ledger is not None} | {c.ledger for c in known}
+    carrier_list = tuple(carriers)
+    roots = {s.ledger for s in snapshots.values() if s.ledger is not None} | {c.ledger for c in carrier_list}
     for i, s in snapshots.items():
-        if s.ledger is None and (pointer := resolve(snapshots, i, known, table, ledger_since).pointer) is not None:
+        if (
+            s.ledger is None
+            and (pointer := resolve(snapshots, i, carrier_list, table, ledger_since).pointer) is not None
+        ):
             roots.add(pointer)
     return frozenset(roots)
 

@@ -63,7 +63,7 @@ class Estimate:
         for f in files:
             for layer in suspects.layers_of(f):
                 by_layer.setdefault(id(layer), (layer, []))[1].append(f)
-        self._of = {key: _Expected(layer, of, rows) for key, (layer, of) in by_layer.items()}
+        self._of = {key: _Expected(layer, index, rows) for key, (layer, index) in by_layer.items()}
 
     def rows_in(self, file: FileBounds) -> float:
         """The expected number of tombstoned rows in the file."""
@@ -98,10 +98,10 @@ class _Expected:
         some = [0.0]
         none = [0.0]
         for t, depth in zip(layer.tombstones, accumulate(edges), strict=False):
-            known = _rows_of(t, rows)
-            files_needed = max(1.0, known / rows_in_a_file)
+            row_count = _rows_of(t, rows)
+            files_needed = max(1.0, row_count / rows_in_a_file)
             held = min(1.0, files_needed / max(depth, 1))
-            each.append(known / max(depth, 1))
+            each.append(row_count / max(depth, 1))
             some.append(held)
             none.append(_LOG_IMPOSSIBLE if held >= 1.0 else log1p(-held))
         self._rows, self._some, self._none = (list(accumulate(sums)) for sums in (each, some, none))
@@ -126,9 +126,9 @@ def in_vain_percent(estimate: Estimate, files: Iterable[FileBounds]) -> float | 
 
     Files with native deletes certainly hold deleted rows.
     """
-    known = list(files)
-    total = sum(f.size for f in known)
-    return 100 * sum(f.size * estimate.none_in(f) for f in known if not f.deletes) / total if total else None
+    file_list = list(files)
+    total = sum(f.size for f in file_list)
+    return 100 * sum(f.size * estimate.none_in(f) for f in file_list if not f.deletes) / total if total else None
 
 
 class Drift:
@@ -316,11 +316,11 @@ def _adjacent(rewritten: Sequence[FileBounds], small: Sequence[FileBounds]) -> l
         [(f.lower or "", True, f) for f in rewritten] + [(f.lower or "", False, f) for f in small], key=_rank
     )
     files: list[FileBounds] = []
-    for at, (_, is_rewritten, f) in enumerate(ranked):
+    for index, (_, is_rewritten, f) in enumerate(ranked):
         if is_rewritten:
             continue
-        before = ranked[at - 1][1] if at else False
-        after = ranked[at + 1][1] if at + 1 < len(ranked) else False
+        before = ranked[index - 1][1] if index else False
+        after = ranked[index + 1][1] if index + 1 < len(ranked) else False
         if before or after:
             files.append(f)
     return files
@@ -467,8 +467,10 @@ def plan_purge(
 
 def still_active(tombstones: Iterable[Tombstone], ledger: Ledger) -> Mapping[tuple[int, str], Tombstone]:
     """The tombstones that this ledger still has from the same deletion, by key, as the ledger has them."""
-    known = {t.key: t for t in tombstones}
-    return {k: t for k, t in get_many(ledger.tombstones, known).items() if t.same_origin(known[k])}
+    tombstones_by_key = {t.key: t for t in tombstones}
+    return {
+        k: t for k, t in get_many(ledger.tombstones, tombstones_by_key).items() if t.same_origin(tombstones_by_key[k])
+    }
 
 
 def also_purged(
@@ -485,9 +487,9 @@ def also_purged(
     """
     if len(ledger.tombstones) <= len(tombstones) or not files:
         return ()
-    known = {t.key for t in tombstones}
+    purged_keys = {t.key for t in tombstones}
     within = ledger.tombstones_within(field_id, [(f.lower, f.upper) for f in files])
-    others = [t for t in within if t.mask is not None and t.key not in known]
+    others = [t for t in within if t.mask is not None and t.key not in purged_keys]
     held = Suspects(others).covered(files)
     return tuple(t for t in others if t.id in held)
 
@@ -638,7 +640,7 @@ class CompactionPlan:
     @property
     def files(self) -> Bin:
         """The files of all bins, in the order of the bins. Those beyond the budget are not among them."""
-        return tuple(f for one in self.bins for f in one)
+        return tuple(f for files_of_bin in self.bins for f in files_of_bin)
 
 
 def plan_compaction(
@@ -667,10 +669,10 @@ def plan_compaction(
         if f.partition is not None and spec_of(f.partition) == str(spec_id):
             by_partition.setdefault(f.partition, []).append(f)
     bins = [
-        one
+        files_of_bin
         for partition in sorted(by_partition)
         for run in _runs(by_partition[partition], index, target_bytes)
-        for one in _bins(run, target_bytes)
+        for files_of_bin in _bins(run, target_bytes)
     ]
     taken, left = _within(bins, max_bytes)
     return CompactionPlan(snapshot_id, tuple(taken), left)
@@ -683,23 +685,23 @@ def rounds(bins: Iterable[Bin]) -> list[list[Bin]]:
     """
     groups: list[list[Bin]] = []
     seen: dict[str | None, int] = {}
-    for one in bins:
-        n = seen.get(one[0].partition, 0)
-        seen[one[0].partition] = n + 1
+    for files_of_bin in bins:
+        n = seen.get(files_of_bin[0].partition, 0)
+        seen[files_of_bin[0].partition] = n + 1
         if n == len(groups):
             groups.append([])
-        groups[n].append(one)
+        groups[n].append(files_of_bin)
     return groups
 
 
 def steps(bins: Iterable[Bin], step_bytes: int) -> Iterator[list[Bin]]:
     """Divide the bins into groups of about `step_bytes`, with at least one bin each."""
     group: list[Bin] = []
-    for one in bins:
-        if group and _size(one) + sum(map(_size, group)) > step_bytes:
+    for files_of_bin in bins:
+        if group and _size(files_of_bin) + sum(map(_size, group)) > step_bytes:
             yield group
             group = []
-        group.append(one)
+        group.append(files_of_bin)
     if group:
         yield group
 
@@ -743,12 +745,12 @@ def _worthwhile(files: Sequence[FileBounds]) -> Iterator[Bin]:
 def _within(bins: Sequence[Bin], max_bytes: int | None) -> tuple[list[Bin], int]:
     if max_bytes is None:
         return list(bins), 0
-    rest, taken = max_bytes, set[int]()
+    bytes_left, taken = max_bytes, set[int]()
     for n in sorted(range(len(bins)), key=lambda n: (-(len(bins[n]) - 1) / max(_size(bins[n]), 1), n)):
-        if _size(bins[n]) <= rest:
+        if _size(bins[n]) <= bytes_left:
             taken.add(n)
-            rest -= _size(bins[n])
-    return [one for n, one in enumerate(bins) if n in taken], len(bins) - len(taken)
+            bytes_left -= _size(bins[n])
+    return [files_of_bin for n, files_of_bin in enumerate(bins) if n in taken], len(bins) - len(taken)
 
 
 def _size(files: Iterable[FileBounds]) -> int:

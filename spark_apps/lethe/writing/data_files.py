@@ -124,8 +124,8 @@ class TableLayout:
             raise Unsupported(f"it has the property {_ENCRYPTED}")
         parquet_options(properties)
         _ = self.file_schema, self.sort_keys
-        for one in self.target.spec.fields:
-            self._check_partition(one)
+        for partition_field in self.target.spec.fields:
+            self._check_partition(partition_field)
 
     @property
     def batch_column(self) -> str:
@@ -140,10 +140,10 @@ class TableLayout:
             Unsupported: Arrow does not write this table.
         """
         fields = []
-        for one in self.target.schema.fields:
-            kind = self.columns.field(one.name).type
-            kind = BATCH_IDS if one.name == self.batch_column else _type_with_ids(kind, one.field_type)
-            fields.append(_field(one.name, kind, one))
+        for column in self.target.schema.fields:
+            kind = self.columns.field(column.name).type
+            kind = BATCH_IDS if column.name == self.batch_column else _type_with_ids(kind, column.field_type)
+            fields.append(_field(column.name, kind, column))
         return pa.schema(fields)
 
     @cached_property
@@ -177,11 +177,14 @@ class TableLayout:
         first = self.sort_keys[:1]
         return not first or (first[0].name == self.batch_column and not first[0].is_descending)
 
-    def _check_partition(self, one: PartitionField) -> None:
-        name, kind = self.target.name(one.source_id), self.target.schema.find_type(one.source_id)
-        if isinstance(one.transform, VoidTransform):
+    def _check_partition(self, partition_field: PartitionField) -> None:
+        name, kind = (
+            self.target.name(partition_field.source_id),
+            self.target.schema.find_type(partition_field.source_id),
+        )
+        if isinstance(partition_field.transform, VoidTransform):
             return
-        if isinstance(one.transform, UnknownTransform) or name not in self.columns.names:
+        if isinstance(partition_field.transform, UnknownTransform) or name not in self.columns.names:
             raise Unsupported("it has a partition that is not one of a plain column")
         if isinstance(kind, (FloatType, DoubleType)) or not isinstance(kind, _PLAIN):
             raise Unsupported(f"it is partitioned by a {kind}")
@@ -194,13 +197,15 @@ def sort_keys_of(target: RegisterTarget, order: SortOrder) -> tuple[SortKey, ...
         Unsupported: Arrow does not write this table.
     """
     keys = []
-    for one in order.fields:
-        name, kind = target.name(one.source_id), target.schema.find_type(one.source_id)
-        if not isinstance(one.transform, IdentityTransform) or "." in name:
+    for sort_field in order.fields:
+        name, kind = target.name(sort_field.source_id), target.schema.find_type(sort_field.source_id)
+        if not isinstance(sort_field.transform, IdentityTransform) or "." in name:
             raise Unsupported("its sort order is not one of plain columns")
         if isinstance(kind, (FloatType, DoubleType)) or not isinstance(kind, _PLAIN):
             raise Unsupported(f"it is sorted by a {kind}")
-        keys.append(SortKey(name, one.direction is SortDirection.DESC, one.null_order is NullOrder.NULLS_FIRST))
+        keys.append(
+            SortKey(name, sort_field.direction is SortDirection.DESC, sort_field.null_order is NullOrder.NULLS_FIRST)
+        )
     return tuple(keys)
 
 
@@ -232,12 +237,12 @@ def row_group_bytes(properties: Mapping[str, str]) -> int:
     return int(properties.get(f"{_PARQUET}row-group-size-bytes", 128 << 20))
 
 
-def _field(name: str, kind: pa.DataType, of: NestedField) -> pa.Field:
-    return pa.field(name, kind, nullable=not of.required, metadata={FIELD_ID: str(of.field_id).encode()})
+def _field(name: str, kind: pa.DataType, column: NestedField) -> pa.Field:
+    return pa.field(name, kind, nullable=not column.required, metadata={FIELD_ID: str(column.field_id).encode()})
 
 
-def _type_with_ids(kind: pa.DataType, of: IcebergType) -> pa.DataType:
-    match of:
+def _type_with_ids(kind: pa.DataType, column_type: IcebergType) -> pa.DataType:
+    match column_type:
         case StructType(fields=fields):
             return pa.struct([_field(f.name, _type_with_ids(kind.field(f.name).type, f.field_type), f) for f in fields])
         case ListType(element_field=element):
@@ -248,20 +253,22 @@ def _type_with_ids(kind: pa.DataType, of: IcebergType) -> pa.DataType:
                 _field("value", _type_with_ids(kind.item_type, value.field_type), value),
             )
         case FixedType():
-            return pa.binary(len(of))
-        case _ if isinstance(of, _PLAIN):
+            return pa.binary(len(column_type))
+        case _ if isinstance(column_type, _PLAIN):
             return kind
-    raise Unsupported(f"it has a column of type {of}")
+    raise Unsupported(f"it has a column of type {column_type}")
 
 
-def float_columns(fields: pa.Schema | pa.StructType, at: tuple[str, ...] = ()) -> Iterator[tuple[int, tuple[str, ...]]]:
+def float_columns(
+    fields: pa.Schema | pa.StructType, parent_path: tuple[str, ...] = ()
+) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The columns, and fields of structs, whose NaNs Iceberg counts: their ids, and the names on the way to them."""
-    for one in fields:
-        path = (*at, one.name)
-        if pa.types.is_floating(one.type):
-            yield int(one.metadata[FIELD_ID]), path
-        elif pa.types.is_struct(one.type):
-            yield from float_columns(one.type, path)
+    for column in fields:
+        path = (*parent_path, column.name)
+        if pa.types.is_floating(column.type):
+            yield int(column.metadata[FIELD_ID]), path
+        elif pa.types.is_struct(column.type):
+            yield from float_columns(column.type, path)
 
 
 def without_unused(rows: pa.Table) -> pa.Table:
@@ -270,9 +277,9 @@ def without_unused(rows: pa.Table) -> pa.Table:
     Arrow writes a dictionary as it is, also the values that no row has.
     """
     rows = rows.unify_dictionaries().combine_chunks()
-    for at, column in enumerate(rows.schema):
+    for index, column in enumerate(rows.schema):
         if pa.types.is_dictionary(column.type):
-            rows = rows.set_column(at, column, _without_unused(rows.column(at)))
+            rows = rows.set_column(index, column, _without_unused(rows.column(index)))
     return rows
 
 
@@ -281,9 +288,9 @@ def _without_unused(column: pa.ChunkedArray) -> Any:
     if isinstance(encoded, pa.ChunkedArray):  # no rows
         return column
     values, indices = encoded.dictionary, encoded.indices
-    known = indices.drop_null().to_numpy()
+    present = indices.drop_null().to_numpy()
     used = np.zeros(len(values), np.bool_)
-    used[known] = True
+    used[present] = True
     if used.all():
         return column
     moved = pa.array(np.cumsum(used, dtype=np.int32) - np.int32(1))
@@ -368,15 +375,18 @@ def partitions_of(rows: pa.Table, layout: TableLayout) -> PartitionedRows:
     """
     index: np.ndarray[Any, np.dtype[np.int64]] | None = None
     values: list[tuple[Any, ...]] = [()]
-    for one in layout.target.spec.fields:
-        if isinstance(one.transform, VoidTransform):
+    for partition_field in layout.target.spec.fields:
+        if isinstance(partition_field.transform, VoidTransform):
             values = [(*v, None) for v in values]
             continue
-        name, kind = layout.target.name(one.source_id), layout.target.schema.find_type(one.source_id)
+        name, kind = (
+            layout.target.name(partition_field.source_id),
+            layout.target.schema.find_type(partition_field.source_id),
+        )
         column = rows.column(name)
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        of_rows = _physical(one.transform.pyarrow_transform(kind)(column.combine_chunks()))
+        of_rows = _physical(partition_field.transform.pyarrow_transform(kind)(column.combine_chunks()))
         encoded = of_rows.dictionary_encode(null_encoding="encode")
         texts = encoded.dictionary.to_pylist()
         if len(texts) == 1:
@@ -450,11 +460,11 @@ class DataFileWriter:
                     if partition not in files:
                         files[partition] = _PartitionFiles(self._layout, partition, self._create)
                     files[partition].add(in_order(part, self._layout.sort_keys))
-            for one in files.values():
-                yield from one.close()
+            for partition_files in files.values():
+                yield from partition_files.close()
         except BaseException:
-            for one in files.values():
-                one.abort()
+            for partition_files in files.values():
+                partition_files.abort()
             for path in self._paths:
                 with suppress(Exception):
                     self._io.delete(path)
@@ -551,14 +561,14 @@ class _PartitionFiles:
         """Write one row group of the waiting rows."""
         table = pa.concat_tables(self._waiting)
         count = max(1, min(table.num_rows, table.num_rows * self._group_size() // max(self._waiting_bytes, 1)))
-        rows, rest = table.slice(0, count), table.slice(count)
+        rows, remaining = table.slice(0, count), table.slice(count)
         if self._file is None:
             self._file = _OpenFile(*self._create(self._partition), self._layout.file_schema, self._options)
         before, size = self._file.bytes, rows.nbytes
         self._file.write(rows)
         if size:
             self._ratio = max((self._file.bytes - before) / size, 0.01)
-        self._waiting, self._waiting_bytes = ([rest], rest.nbytes) if rest.num_rows else ([], 0)
+        self._waiting, self._waiting_bytes = ([remaining], remaining.nbytes) if remaining.num_rows else ([], 0)
         if self._file.bytes >= self._layout.target_file_size:
             self._close_file()
 

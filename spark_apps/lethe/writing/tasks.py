@@ -216,7 +216,9 @@ class Spool:
     def __enter__(self) -> "Spool":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         if self._file is not None:
             self._file.close()
 

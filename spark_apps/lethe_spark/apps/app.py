@@ -45,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     forbid_core_dumps()
     formatter = log_to_stderr()
     tracing.start("lethe-run")
-    invocation, given = arguments.parse(sys.argv[1:] if argv is None else argv, os.environ)
+    invocation, settings = arguments.parse(sys.argv[1:] if argv is None else argv, os.environ)
     cancelled = threading.Event()
     cancel_on_sigterm(cancelled)
-    return carry_out(invocation, given, cancelled, formatter).code
+    return carry_out(invocation, settings, cancelled, formatter).code
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class RunEnd:
 
 def carry_out(
     invocation: arguments.RunInvocation,
-    given: arguments.Arguments,
+    settings: arguments.Arguments,
     cancelled: threading.Event,
     formatter: RedactingFormatter,
     on_error: Callable[[], object] = lambda: None,
@@ -88,7 +88,7 @@ def carry_out(
         return RunEnd(error.exit_code, result.deliver(result.failed(spec, error), invocation.environ))
     log.info("run %s of Dataset %s, attempt %d", spec.run_id, spec.dataset.claim, spec.attempt)
     with tracing.span(f"run {spec.family}", span_attributes(spec), spec.traceparent):
-        end = _work(spec, invocation, given, cancelled, formatter, on_error)
+        end = _work(spec, invocation, settings, cancelled, formatter, on_error)
         tracing.describe({"lethe.run.exit_code": end.code})
     return end
 
@@ -96,7 +96,7 @@ def carry_out(
 def _work(
     spec: RunSpec,
     invocation: arguments.RunInvocation,
-    given: arguments.Arguments,
+    settings: arguments.Arguments,
     cancelled: threading.Event,
     formatter: RedactingFormatter,
     on_error: Callable[[], object],
@@ -107,7 +107,7 @@ def _work(
         require_run_within(spec)
         properties = catalogs.properties(spec.table.catalog)
         formatter.secrets |= secrets_of(properties)
-        session = RunSession(spec, given, reporter, properties, cancelled)
+        session = RunSession(spec, settings, reporter, properties, cancelled)
         with tracing.span("start Spark"):
             context = session.open()
         context.step("after-start")

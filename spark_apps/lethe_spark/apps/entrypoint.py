@@ -114,8 +114,8 @@ def main() -> None:
     """
     clean = environment(os.environ)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core dumps, for the same reason
-    wanted = command(sys.argv[1:], clean, glob.glob(f"{SPARK_HOME}/jars/*.jar"))
-    os.execve(TINI, ["tini", "--", *wanted], clean)
+    program = command(sys.argv[1:], clean, glob.glob(f"{SPARK_HOME}/jars/*.jar"))
+    os.execve(TINI, ["tini", "--", *program], clean)
 
 
 if __name__ == "__main__":

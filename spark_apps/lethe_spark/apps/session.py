@@ -128,7 +128,7 @@ def _forget_earlier() -> None:
     gateway.jvm.org.apache.hadoop.security.UserGroupInformation.loginUserFromSubject(None)
 
 
-def _start(wanted: Mapping[str, str]) -> SparkContext:
+def _start(settings: Mapping[str, str]) -> SparkContext:
     """Start it.
 
     Raises:
@@ -137,17 +137,17 @@ def _start(wanted: Mapping[str, str]) -> SparkContext:
     java.check_spark()
     java.provide_java()
     environ = dict(os.environ)
-    if lacks_iceberg(wanted, environ):
+    if lacks_iceberg(settings, environ):
         environ[FOLDER_ENV] = str(provide(environ))
-    confs = launch_confs(_with_secret(wanted), environ)
+    confs = launch_confs(_with_secret(settings), environ)
     os.environ.setdefault("SPARK_LOCAL_DIRS", tempfile.gettempdir())
     if confs["spark.master"].startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # Python workers import this package, and do not inherit sys.path.
     source = str(Path(__file__).resolve().parents[2])
-    known = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != source]
-    os.environ["PYTHONPATH"] = os.pathsep.join([source, *known])
+    python_path = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != source]
+    os.environ["PYTHONPATH"] = os.pathsep.join([source, *python_path])
     _forget_earlier()
     return SparkContext(conf=SparkConf().setAll(list(confs.items())))
 

@@ -21,10 +21,10 @@ def without_archives(path: Sequence[str]) -> list[str]:
 
 def main() -> None:
     """Run Spark's daemon. The path does not change if PySpark exists only as an archive."""
-    given = list(sys.path)
-    sys.path[:] = without_archives(given)
+    original_path = list(sys.path)
+    sys.path[:] = without_archives(original_path)
     if find_spec("pyspark") is None or find_spec("py4j") is None:
-        sys.path[:] = given
+        sys.path[:] = original_path
     sys.path_importer_cache.clear()
     import lethe.ingest.buffer_files
     import lethe.ingest.registrable

@@ -210,13 +210,13 @@ class GroupCommit:
             written = self.write([by_key[k] for k in first.adds], base) if first.adds else Replacements()
             erased = self._erase([by_key[k] for k in first.erases if k not in written.aside], base, written)
             aside |= {**written.aside, **erased.aside}
-            known = len(aside)
+            aside_before = len(aside)
             done = self._commit(base, first, in_files, written, erased, aside)
             if done.outcome is not None:
                 return Committed(done.outcome, done.snapshot_id)
             log.info("the table changed, so the written rows are outdated; the run writes them again")
             # Not counted when a request was set aside: each request is set aside only once.
-            lost += not (written.aside or erased.aside or len(aside) > known)
+            lost += not (written.aside or erased.aside or len(aside) > aside_before)
         raise ConflictError(
             "ReplacementsMoved",
             f"{self.table.full_name}: in each of {WRITES} attempts, other writers carried out requests of "
@@ -311,8 +311,8 @@ class GroupCommit:
         """
         by_key = {r.key: r for r in self.requests}
         undos = [by_key[k] for k in planned.carried_out if by_key[k].undoes]
-        known = get_many(base.ledger.requests, [r.undoes for r in undos])
-        lifts: Lifts = {r.key: (r, recalled(known[r.undoes]).batch_ids) for r in undos if r.undoes in known}
+        entries = get_many(base.ledger.requests, [r.undoes for r in undos])
+        lifts: Lifts = {r.key: (r, recalled(entries[r.undoes]).batch_ids) for r in undos if r.undoes in entries}
         return self.masker.masks(base, delta, lifts, mask=not erases)
 
     def _plan(
@@ -325,7 +325,7 @@ class GroupCommit:
     ) -> GroupPlan:
         ids = {r.key: r.replacement.batch_id for r in self.requests if r.replacement}
         partitions = base.partitions_of(written.files, [ids[key] for key in written.rows]) if written.rows else {}
-        rows = {key: replace(of, partitions=partitions[ids[key]]) for key, of in written.rows.items()}
+        rows = {key: replace(replacement, partitions=partitions[ids[key]]) for key, replacement in written.rows.items()}
         scope = PlanScope(self.context.run_id, datetime.now(UTC), base.field_id, in_files)
         findings = GroupFindings(rows, {**aside, **self._unlisted(base)}, erased.rows)
         return plan_group(base.ledger, self.requests, scope, findings, masking=self.masker.native is not None)
@@ -351,9 +351,9 @@ class GroupCommit:
 def unknown_ids_of(ledger: Ledger, requests: Sequence[RestatementRequest]) -> list[str]:
     """The batch ids, of requests that are not done, that the ledger does not know."""
     done = get_many(ledger.requests, [r.key for r in requests])
-    wanted = dict.fromkeys(i for r in requests if r.key not in done for i in r.batch_ids)
-    known = get_many(ledger.batches, wanted)
-    return [i for i in wanted if i not in known]
+    requested_ids = dict.fromkeys(i for r in requests if r.key not in done for i in r.batch_ids)
+    entries = get_many(ledger.batches, requested_ids)
+    return [i for i in requested_ids if i not in entries]
 
 
 def result_of(

@@ -130,8 +130,8 @@ def writers_of(table: IcebergTable, io: FileIO, properties: Mapping[str, str]) -
 
 def forget_old(io: FileIO, writers: Iterable[tuple[Writer, datetime, str]], now: datetime) -> None:
     """Remove notes that are so old that no files of their runs can remain."""
-    for _, at, uri in writers:
-        if at + _KEPT_FOR < now:
+    for _, noted_time, uri in writers:
+        if noted_time + _KEPT_FOR < now:
             _forget(io, uri)
 
 
@@ -267,11 +267,11 @@ def commit_on_ledger(
     began = time.monotonic()
     for attempt in itertools.count(1):
         base = observe_base(context, table, seen)
-        wanted = plan(base)
-        if isinstance(wanted, NothingToCommit):
-            return Committed(wanted.outcome, None)
+        intent = plan(base)
+        if isinstance(intent, NothingToCommit):
+            return Committed(intent.outcome, None)
         try:
-            return Committed(wanted.outcome, _try_once(context, table, base, wanted, attempts))
+            return Committed(intent.outcome, _try_once(context, table, base, intent, attempts))
         except ConflictError as e:
             # A catalog may refuse a commit for ever; a table that moved is another writer's success.
             moved = e.reason in ("LedgerMoved", "DataMoved")
@@ -286,26 +286,26 @@ def commit_on_ledger(
     raise AssertionError("unreachable")
 
 
-def _try_once(context: Committer, table: IcebergTable, base: Base, wanted: Intent[T], attempts: Attempts) -> int:
-    delta = base.restore_tombstones(wanted.delta)
+def _try_once(context: Committer, table: IcebergTable, base: Base, intent: Intent[T], attempts: Attempts) -> int:
+    delta = base.restore_tombstones(intent.delta)
     carriers = needed_carriers(base.facts.snapshots, base.loaded.carriers)
-    written = ledger_store.write(base.iceberg.io, base.facts, base.loaded, delta, carriers, wanted.vacuumed)
+    written = ledger_store.write(base.iceberg.io, base.facts, base.loaded, delta, carriers, intent.vacuumed)
     keys = summary(written, context.run_id, context.run_kind)
     keys[names.FOREIGN_FILES] = "true" if base.has_foreign_files else "false"
-    if wanted.native is not None:
-        keys[names.DELETES] = wanted.native.value
-    masked = wanted.masks_everything or base.is_masked
+    if intent.native is not None:
+        keys[names.DELETES] = intent.native.value
+    masked = intent.masks_everything or base.is_masked
     if masked and written.total and all(t.is_masked for t in delta.add_tombstones):
         keys[names.MASKED] = "true"
-    if wanted.publishes is not None:
-        keys[names.PUBLISHED_WAP_ID] = wanted.publishes  # Iceberg then refuses to cherry-pick the staged snapshot again
-    if wanted.unfinished:
+    if intent.publishes is not None:
+        keys[names.PUBLISHED_WAP_ID] = intent.publishes  # Iceberg then refuses to cherry-pick the staged snapshot again
+    if intent.unfinished:
         keys[names.UNFINISHED] = "true"
     context.step("before-commit")
-    with tracing.span("commit", {"lethe.table": table.full_name, "lethe.change": type(wanted.change).__name__}):
+    with tracing.span("commit", {"lethe.table": table.full_name, "lethe.change": type(intent.change).__name__}):
         in_doubt, attempts.in_doubt = attempts.in_doubt, True
         try:
-            snapshot_id = commit(table, wanted.change, keys, base.expectation, base.facts.beginning, wanted.staged)
+            snapshot_id = commit(table, intent.change, keys, base.expectation, base.facts.beginning, intent.staged)
         except UnknownCommitState:
             raise
         except LetheError:

@@ -23,35 +23,35 @@ def open_table(context: RunContext, prepare: bool = True) -> SparkTable:
         InputError: TableNotFound, TableIsView, TableHoldsBatches, TableClaimed, TableNotPrepared, BatchColumnMissing,
             BufferOverlapsTable, FormatVersionTooOld, InvalidTableDefinition.
     """
-    wanted = context.spec.table
-    require_served(context.spark, wanted.catalog, wanted.name, context.catalog_properties)
+    table_spec = context.spec.table
+    require_served(context.spark, table_spec.catalog, table_spec.name, context.catalog_properties)
     claim = {names.CLAIM: context.spec.dataset.claim}
-    table = SparkTable.load(context.spark, wanted.catalog, wanted.name)
+    table = SparkTable.load(context.spark, table_spec.catalog, table_spec.name)
     if table is None:
-        require_no_view(catalogs.load(wanted.catalog), wanted.name)
+        require_no_view(catalogs.load(table_spec.catalog), table_spec.name)
         check_table(context, None)
-        if wanted.create is None or not prepare:
+        if table_spec.create is None or not prepare:
             raise InputError(
                 "TableNotFound",
-                f"catalog {wanted.catalog} has no table {wanted.name}"
+                f"catalog {table_spec.catalog} has no table {table_spec.name}"
                 + (", and spec.table.create is not set." if prepare else "."),
             )
         initial = claim | {names.LEDGER_SINCE: "0"}
         table = SparkTable.create(
             context.spark,
-            wanted.catalog,
-            wanted.name,
-            wanted.create,
+            table_spec.catalog,
+            table_spec.name,
+            table_spec.create,
             initial,
             context.spec.batch_column,
             own_folder=not catalogs.is_folder(context.catalog_properties),  # there the name is the location
         )
     facts = check_and_observe(context, table)
     ours = facts.claim == context.claim
-    if not facts.prepared and not ours and not wanted.adopt:
+    if not facts.prepared and not ours and not table_spec.adopt:
         raise InputError(
             "TableNotPrepared",
-            f"{wanted.name} is not sorted by {context.spec.batch_column} or has truncated metrics of it. Set "
+            f"{table_spec.name} is not sorted by {context.spec.batch_column} or has truncated metrics of it. Set "
             "spec.table.adopt: true to let Lethe set its sort order and metrics mode (data files stay as they are).",
         )
     if prepare and not is_settled(context, facts):

@@ -75,11 +75,11 @@ def _parsed(table: IcebergTable, properties: Mapping[str, str]) -> ParsedMetadat
     current = table.java.operations().current()
     updated_ms, location = int(current.lastUpdatedMillis()), str(current.metadataFileLocation())
     location = as_file_uri(location)  # Java writes local paths as `file:/x`, which PyIceberg would not open
-    known = _newest.get(table)
-    if known is None or (known.static.metadata_location, known.updated_ms) != (location, updated_ms):
-        known = ParsedMetadata(*metadata_file.read(location, properties), updated_ms)
-        _newest[table] = known
-    return known
+    newest = _newest.get(table)
+    if newest is None or (newest.static.metadata_location, newest.updated_ms) != (location, updated_ms):
+        newest = ParsedMetadata(*metadata_file.read(location, properties), updated_ms)
+        _newest[table] = newest
+    return newest
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ class Base:
         if not self.loaded.resolution.bare:
             return {}
         batches = picked_batches(self.iceberg, self.facts, self.loaded, self.field_id)
-        known = get_many(self.loaded.ledger.batches, batches)
-        return {i: e for i, e in batches.items() if i not in known or not known[i].blocks_promotion}
+        entries = get_many(self.loaded.ledger.batches, batches)
+        return {i: e for i, e in batches.items() if i not in entries or not entries[i].blocks_promotion}
 
     @property
     def batch_column(self) -> str:
@@ -166,7 +166,7 @@ class Base:
         self,
         written: Sequence[Partitioned],
         batch_ids: Collection[str],
-        known: Mapping[str, tuple[str, ...] | None] | None = None,
+        written_partitions: Mapping[str, tuple[str, ...] | None] | None = None,
     ) -> dict[str, tuple[str, ...] | None]:
         """The partitions in which new batches may have rows.
 
@@ -174,12 +174,13 @@ class Base:
         hold it.
 
         Args:
-            known: By batch id, the partitions that the written rows are in; None: those of each file that could hold the batch.
+            written_partitions: By batch id, the partitions that the written rows are in; None: those of each file that could
+                hold the batch.
         """
         others: Sequence[Partitioned] = self.files() if self.has_foreign_files else ()
-        if known is None:
+        if written_partitions is None:
             return partitions_of_batches([*written, *others], batch_ids)
-        mine = {i: known[i] for i in batch_ids}
+        mine = {i: written_partitions[i] for i in batch_ids}
         return {**mine, **widened(mine, others)}
 
     def restore_tombstones(self, delta: Delta) -> Delta:

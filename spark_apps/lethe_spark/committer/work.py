@@ -161,22 +161,22 @@ class OpenTables:
             InputError: As `check_and_observe`.
             TransientError: A dependency is temporarily unavailable.
         """
-        wanted = context.spec.table
-        table = self._catalog(wanted.catalog, context.catalog_properties).load(wanted.name)
+        table_spec = context.spec.table
+        table = self._catalog(table_spec.catalog, context.catalog_properties).load(table_spec.name)
         if table is None:
-            raise NeedsSpark(f"catalog {wanted.catalog} has no table {wanted.name} yet")
+            raise NeedsSpark(f"catalog {table_spec.catalog} has no table {table_spec.name} yet")
         if table.format_version < 2:
-            raise NeedsSpark(f"{wanted.name} has Iceberg format version 1")
+            raise NeedsSpark(f"{table_spec.name} has Iceberg format version 1")
         if not is_settled(context, check_and_observe(context, table)):
-            raise NeedsSpark(f"{wanted.name} is not claimed and prepared for Dataset {context.claim} yet")
+            raise NeedsSpark(f"{table_spec.name} is not claimed and prepared for Dataset {context.claim} yet")
         return table
 
     def _catalog(self, name: str, properties: Mapping[str, str]) -> JvmCatalog:
         # Under the lock, so that only one thread at a time waits for a catalog that does not answer.
         with self._lock:
-            known = self._opened.get(name)
-            if known is not None and known[0] == properties:
-                return known[1]
+            open_catalog = self._opened.get(name)
+            if open_catalog is not None and open_catalog[0] == properties:
+                return open_catalog[1]
             prefix = f"spark.sql.catalog.{name}."
             conf = rest_servers.spark_properties(name, properties)
             try:
@@ -199,7 +199,8 @@ def register_small_set(context: Run, table: IcebergTable) -> tuple[Consolidation
     Raises:
         NeedsSpark: The set is too large, or if anything is wrong with the buffer: this process may have other credentials
             than a Job, so a Job decides whether that is permanent.
-        TableError, LedgerError: The table changed, or its ledger cannot be read.
+        TableError: The table changed.
+        LedgerError: The ledger cannot be read.
         ConflictError: As `promote`.
     """
     spec = context.spec.consolidation
@@ -446,11 +447,11 @@ class Worker:
 
 def _logged_error(run: RunSpec | MailboxEntry, error: Exception) -> LetheError:
     """The error as a LetheError. Logs it."""
-    known = understood(error)
+    converted = understood(error)
     expected = isinstance(error, NeedsSpark)
     level = logging.INFO if expected else logging.ERROR
-    log.log(level, "run %s: %s", run.run_id, known, exc_info=None if expected else error)
-    return known
+    log.log(level, "run %s: %s", run.run_id, converted, exc_info=None if expected else error)
+    return converted
 
 
 def _run_of(entry: MailboxEntry, text: str) -> RunSpec | None:

@@ -132,12 +132,12 @@ def finished(context: Run, table: IcebergTable, result: R, waiting: Sequence[Bat
         done = anchor_and_expire(context, table, committed=result.snapshot_id is not None)
     except Exception as e:
         log.warning("the clean-up of %s failed; the next run tries again: %s", table.full_name, safe_text(e))
-    wanted = context.spec.batch_tracking
+    tracks_batches = context.spec.batch_tracking
     return result.model_copy(
         update={
             "snapshots_expired": result.snapshots_expired + done.expired,
             "ledger_files_removed": result.ledger_files_removed + done.removed,
-            "not_tracked": keep_up(context, table, create=True, waiting=waiting) if wanted else "",
+            "not_tracked": keep_up(context, table, create=True, waiting=waiting) if tracks_batches else "",
         }
     )
 
@@ -249,9 +249,9 @@ def _clean_up(context: Run, table: IcebergTable) -> int:
     plan = plan_cleanup(listed, needed, now)
     if not plan.roots and not plan.others:
         return 0
-    other = other_ledger(base.iceberg.io, listed, needed, base.facts.uuid, plan.roots)
-    if other is not None:
-        raise refused(base.facts.name, base.facts.location, other)
+    foreign_ledger = other_ledger(base.iceberg.io, listed, needed, base.facts.uuid, plan.roots)
+    if foreign_ledger is not None:
+        raise refused(base.facts.name, base.facts.location, foreign_ledger)
     context.step("before-cleanup")
     removed = remove_files(table, plan.roots)
     context.step("between-cleanups")

@@ -114,9 +114,9 @@ class _Moving:
             paths = {f.path for f in base.files() if f.path in paths and index.might_hold(f)}
             return tasks_of(self.table, paths, base.facts.head_id) if paths else []
         index = IdIndex(ids or ())
-        wanted = {f.path for f in base.files() if ids is None or index.might_hold(f)}
+        file_paths = {f.path for f in base.files() if ids is None or index.might_hold(f)}
         tasks_found = tasks_of(self.table, paths, base.facts.head_id)
-        return [t for t in tasks_found if str(t.file().location()) in wanted or not t.deletes().isEmpty()]
+        return [t for t in tasks_found if str(t.file().location()) in file_paths or not t.deletes().isEmpty()]
 
     def moved(self, tasks: list[Any], written: list[str]) -> Intent[None]:
         """Write the files again, and the deletes by position of Lethe. Adds the paths of what it writes to `written`."""

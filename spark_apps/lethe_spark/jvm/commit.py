@@ -543,10 +543,10 @@ def stage(table: IcebergTable, files: Iterable[DataFile], wap_id: str, summary: 
     Raises:
         ConflictError: After 12 lost races, UnknownCommitState.
     """
-    wanted = tuple(files)
+    file_list = tuple(files)
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return _stage_once(table, wanted, wap_id, summary)
+            return _stage_once(table, file_list, wap_id, summary)
         except ConflictError as e:
             # No new plan is needed: a staged snapshot is valid after any other commit.
             if attempt == ATTEMPTS and _newest(table, wap_id) is not None:

@@ -62,16 +62,16 @@ def described(table: IcebergTable, files: Iterable[Any]) -> tuple[DataFile, ...]
             spec = specs.get(spec_id)
             types[spec_id] = (spec, [str(f.type().toString()) for f in each(spec.partitionType().fields())])
         spec, names_of_types = types[spec_id]
-        known = json.loads(json_of(table, java, spec))
+        document = json.loads(json_of(table, java, spec))
         found.append(
             DataFile(
-                path=known["file-path"],
-                records=known["record-count"],
-                bytes=known["file-size-in-bytes"],
+                path=document["file-path"],
+                records=document["record-count"],
+                bytes=document["file-size-in-bytes"],
                 java=java,
-                partition=partition_text_of_json(spec_id, names_of_types, known["partition"]),
-                lower=_bound(known, "lower-bounds", field_id),
-                upper=_bound(known, "upper-bounds", field_id),
+                partition=partition_text_of_json(spec_id, names_of_types, document["partition"]),
+                lower=_bound(document, "lower-bounds", field_id),
+                upper=_bound(document, "upper-bounds", field_id),
             )
         )
     return tuple(found)
@@ -90,8 +90,8 @@ def json_of(table: IcebergTable, java: Any, spec: Any) -> str:
     # In format version 1, a field that is dropped from a spec stays as `void`. A spec of such fields only counts as one without
     # fields, for which Iceberg's writer refuses the nulls of the file's partition.
     plain = api.DataFiles.builder(spec).copy(java).build()
-    known = json.loads(api.ContentFileParser.toJson(plain, spec))
-    return json.dumps(known | {"partition": [None] * fields})
+    document = json.loads(api.ContentFileParser.toJson(plain, spec))
+    return json.dumps(document | {"partition": [None] * fields})
 
 
 def _bound(file: Mapping[str, Any], which: str, field_id: str | None) -> str | None:
@@ -110,8 +110,8 @@ def with_deletes(table: IcebergTable, task: Any, deletes: Collection[Any]) -> An
     """
     api = table.jvm.org.apache.iceberg
     array = table.gateway.new_array(api.DeleteFile, len(deletes))
-    for n, one in enumerate(deletes):
-        array[n] = one
+    for n, delete_file in enumerate(deletes):
+        array[n] = delete_file
     schema, spec = api.SchemaParser.toJson(task.schema()), api.PartitionSpecParser.toJson(task.spec())
     residual = api.expressions.ResidualEvaluator.unpartitioned(task.residual())
     return api.BaseFileScanTask(task.file(), array, schema, spec, residual)
@@ -148,17 +148,17 @@ def tasks_of(
         ConflictError: `DataMoved`, if the snapshot does not hold one of them.
         TransientError: A dependency is temporarily unavailable.
     """
-    wanted = set(paths)
+    path_set = set(paths)
     scan = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals()
     if metrics_of:
         scan = scan.includeColumnStats(java_list(table.jvm, metrics_of))
     planned = each_of(scan.planFiles())
-    tasks = [task for task in planned if str(task.file().location()) in wanted]
-    if len(tasks) < len(wanted):
-        missing = sorted(wanted - {str(task.file().location()) for task in tasks})
+    tasks = [task for task in planned if str(task.file().location()) in path_set]
+    if len(tasks) < len(path_set):
+        missing = sorted(path_set - {str(task.file().location()) for task in tasks})
         raise ConflictError(
             "DataMoved",
-            f"{table.full_name}: snapshot {snapshot_id} does not hold {len(missing)} of the {len(wanted)} data files "
+            f"{table.full_name}: snapshot {snapshot_id} does not hold {len(missing)} of the {len(path_set)} data files "
             f"of the plan, the first is {missing[0]}. Nothing was committed. The run plans again.",
         )
     return tasks

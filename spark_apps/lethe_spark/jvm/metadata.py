@@ -36,8 +36,8 @@ def rewriting(table: IcebergTable, target: Any, replaced: frozenset[str], manife
     def parsed(document: object, class_name: str) -> Any:
         return mapper.readValue(json.dumps(document), java_class(jvm, class_name))
 
-    wanted = parsed(sorted(replaced), "java.util.HashSet")
-    contains = method(jvm, "java.util.Set", "contains", "java.lang.Object").bindTo(wanted)
+    replaced_set = parsed(sorted(replaced), "java.util.HashSet")
+    contains = method(jvm, "java.util.Set", "contains", "java.lang.Object").bindTo(replaced_set)
     numbers = parsed(dict(manifest_of), "java.util.HashMap")
     look_up = method(jvm, "java.util.Map", "get", "java.lang.Object").bindTo(numbers)
     is_wanted = handles.filterReturnValue(getter(jvm, "org.apache.iceberg.ManifestFile", "path"), contains)
@@ -157,20 +157,20 @@ def remove_files(table: IcebergTable, paths: Iterable[str]) -> int:
     Raises:
         InputError: `OutsideTable`, before anything is deleted, for a path outside the table's folders.
     """
-    wanted = sorted(set(paths))
+    sorted_paths = sorted(set(paths))
     allowed = {table.location, table.properties.get("write.data.path", table.location)}
     folders = tuple(f"{local_path(folder).rstrip('/')}/" for folder in allowed)
-    for path in wanted:
+    for path in sorted_paths:
         if not local_path(path).startswith(folders) or ".." in path.split("/"):
             raise InputError(
                 "OutsideTable", f"{table.full_name}: did not delete {path}, because it is not below {table.location}"
             )
     try:
         utility = table.jvm.org.apache.iceberg.CatalogUtil
-        utility.deleteFiles(table.java.io(), java_list(table.jvm, wanted), "unpublished", True)
+        utility.deleteFiles(table.java.io(), java_list(table.jvm, sorted_paths), "unpublished", True)
     except JvmError as e:
-        raise transient(e, f"deleting {len(wanted)} files of {table.full_name}") from e
-    return len(wanted)
+        raise transient(e, f"deleting {len(sorted_paths)} files of {table.full_name}") from e
+    return len(sorted_paths)
 
 
 def forget_statistics(table: IcebergTable) -> tuple[str, ...]:
@@ -221,13 +221,13 @@ class JvmMetadata:
             InputError: InvalidTableDefinition.
         """
         api = self._jvm.org.apache.iceberg
-        wanted = json.loads(request)
-        spec, order = wanted.get("partition-spec"), wanted.get("write-order")
+        document = json.loads(request)
+        spec, order = document.get("partition-spec"), document.get("write-order")
         properties = self._jvm.java.util.HashMap()
-        for key, value in (wanted.get("properties") or {}).items():
+        for key, value in (document.get("properties") or {}).items():
             properties.put(key, value)
         try:
-            schema = api.SchemaParser.fromJson(json.dumps(wanted["schema"]))
+            schema = api.SchemaParser.fromJson(json.dumps(document["schema"]))
             made = api.TableMetadata.newTableMetadata(
                 schema,
                 api.PartitionSpecParser.fromJson(schema, json.dumps(spec))
@@ -254,12 +254,12 @@ class JvmMetadata:
         """
         api = self._jvm.org.apache.iceberg
         try:
-            wanted = api.rest.requests.UpdateTableRequestParser.fromJson(request)
+            update_request = api.rest.requests.UpdateTableRequestParser.fromJson(request)
             base = api.TableMetadataParser.fromJson(location, metadata)
-            for requirement in each(wanted.requirements()):
+            for requirement in each(update_request.requirements()):
                 requirement.validate(base)
             builder = api.TableMetadata.buildFrom(base)
-            for update in each(wanted.updates()):
+            for update in each(update_request.updates()):
                 update.applyTo(builder)
             made = builder.build()
             return None if made.changes().isEmpty() else str(api.TableMetadataParser.toJson(made))
@@ -281,11 +281,11 @@ class JvmMetadata:
         api = self._jvm.org.apache.iceberg
         versions = [u["format-version"] for u in json.loads(request)["updates"] if "format-version" in u]
         try:
-            wanted = api.rest.requests.UpdateTableRequestParser.fromJson(request)
-            for requirement in each(wanted.requirements()):
+            update_request = api.rest.requests.UpdateTableRequestParser.fromJson(request)
+            for requirement in each(update_request.requirements()):
                 requirement.validate(None)
             builder = api.TableMetadata.buildFromEmpty(*versions[:1])
-            for update in each(wanted.updates()):
+            for update in each(update_request.updates()):
                 update.applyTo(builder)
             return str(api.TableMetadataParser.toJson(builder.build()))
         except JvmError as e:
@@ -313,10 +313,13 @@ def escape_requests(gateway: Any) -> None:
         InputError: UnsupportedIceberg, if this session's Iceberg has no such setting.
     """
     java = gateway.jvm.java.lang
-    rest, shaded = "org.apache.iceberg.rest.RESTObjectMapper", "org.apache.iceberg.shaded.com.fasterxml.jackson.core"
+    object_mapper, shaded = (
+        "org.apache.iceberg.rest.RESTObjectMapper",
+        "org.apache.iceberg.shaded.com.fasterxml.jackson.core",
+    )
     try:
         loader = java.Thread.currentThread().getContextClassLoader()
-        mapper = loader.loadClass(rest).getDeclaredMethod("mapper", gateway.new_array(java.Class, 0))
+        mapper = loader.loadClass(object_mapper).getDeclaredMethod("mapper", gateway.new_array(java.Class, 0))
         mapper.setAccessible(True)
         feature = java.Enum.valueOf(loader.loadClass(f"{shaded}.JsonGenerator$Feature"), "ESCAPE_NON_ASCII")
         mapper.invoke(None, gateway.new_array(java.Object, 0)).getFactory().enable(feature)

@@ -96,7 +96,9 @@ class ScannedFiles:
     def __enter__(self) -> "ScannedFiles":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -208,15 +210,15 @@ def stage(table: SparkTable, chosen: Iterable[tuple[Tasks, Collection[str]]]) ->
         TransientError: A dependency is temporarily unavailable.
     """
     spark, group = table.spark, str(uuid.uuid4())
-    tasks, wanted = java_list(table.jvm, ()), 0
+    tasks, expected_count = java_list(table.jvm, ()), 0
     for planned, paths in chosen:
-        wanted += len(paths)
+        expected_count += len(paths)
         for some in planned.chosen(paths):
             tasks.addAll(some)
-    if int(tasks.size()) < wanted:
+    if int(tasks.size()) < expected_count:
         raise ConflictError(
             "DataMoved",
-            f"{table.full_name}: Spark planned {tasks.size()} data files, expected {wanted} as in its "
+            f"{table.full_name}: Spark planned {tasks.size()} data files, expected {expected_count} as in its "
             "manifests. Read again.",
         )
     table_cache(spark).add(group, table.java)

@@ -224,7 +224,12 @@ class SparkTable(IcebergTable):
         """
         columns, transforms = _columns_of(create, batch_column), parse_transforms(create.partition_by)
         check_properties(create.properties)
-        wanted = {**NEW_TABLE, **create.properties, **(properties or {}), "format-version": str(create.format_version)}
+        table_properties = {
+            **NEW_TABLE,
+            **create.properties,
+            **(properties or {}),
+            "format-version": str(create.format_version),
+        }
         java = jvm(spark).org.apache.iceberg
         try:
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {quoted_path(catalog, name.rpartition('.')[0])}")
@@ -235,7 +240,7 @@ class SparkTable(IcebergTable):
             made = java.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, catalog).buildTable(
                 java.catalog.TableIdentifier.parse(name), schema
             )
-            made = made.withPartitionSpec(spec.build()).withProperties(java_map(jvm(spark), wanted))
+            made = made.withPartitionSpec(spec.build()).withProperties(java_map(jvm(spark), table_properties))
             if own_folder and (location := _location_beside(made)) is not None:
                 made = made.withLocation(location)
             made.create()
@@ -268,11 +273,11 @@ class SparkTable(IcebergTable):
             TransientError: A dependency is temporarily unavailable.
         """
         convert = self.jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert
-        wanted = convert(self.spark._jsparkSession.parseDataType(columns.json()))
+        added_columns = convert(self.spark._jsparkSession.parseDataType(columns.json()))
         for attempt in range(1, ATTEMPTS + 1):
             self.refresh()
             try:
-                self.java.updateSchema().unionByNameWith(wanted).commit()
+                self.java.updateSchema().unionByNameWith(added_columns).commit()
                 break
             except JvmError as e:
                 lost = is_a(self.jvm, e, ICEBERG + "CommitFailedException")
@@ -329,11 +334,11 @@ def _columns_of(create: CreateTable, batch_column: str = "") -> StructType:
                 f"spec.table.create.schema: column {column.name} has the type {kind}, which Lethe does not read or write. Use "
                 "another type.",
             )
-        other = sorted(set(column.metadata) - _COLUMN_METADATA)
-        if other:
+        extra = sorted(set(column.metadata) - _COLUMN_METADATA)
+        if extra:
             raise InputError(
                 "InvalidTableDefinition",
-                f"spec.table.create.schema: column {column.name} has {', '.join(other)}; a column can have a name, a type, "
+                f"spec.table.create.schema: column {column.name} has {', '.join(extra)}; a column can have a name, a type, "
                 "NOT NULL and a COMMENT. Remove the rest.",
             )
     if not batch_column or batch_column.lower() in {f.name.lower() for f in columns.fields}:

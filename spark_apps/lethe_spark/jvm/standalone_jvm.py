@@ -55,8 +55,8 @@ class SmallJvm:
             PySparkRuntimeError: It does not start.
         """
         options = f"{' '.join(OPTIONS)} {confs.get('spark.driver.extraJavaOptions', '')}".strip()
-        wanted = {**confs, "spark.driver.memory": heap, "spark.driver.extraJavaOptions": options}
-        gateway = launch_gateway(SparkConf(loadDefaults=False).setAll(list(wanted.items())))
+        settings = {**confs, "spark.driver.memory": heap, "spark.driver.extraJavaOptions": options}
+        gateway = launch_gateway(SparkConf(loadDefaults=False).setAll(list(settings.items())))
         api = gateway.jvm.org.apache.logging.log4j
         api.core.config.Configurator.setRootLevel(api.Level.WARN)
         listen_for_callbacks(gateway)  # before several threads use the gateway
@@ -83,12 +83,12 @@ class SmallJvm:
             TransientError: The catalog does not answer.
         """
         jvm = self.gateway.jvm
-        wanted = jvm.java.util.HashMap()
+        java_properties = jvm.java.util.HashMap()
         for key, value in with_timeouts(properties).items():
-            wanted.put(key, value)
+            java_properties.put(key, value)
         try:
             configuration = jvm.org.apache.hadoop.conf.Configuration()
-            java = jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(name, wanted, configuration)
+            java = jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(name, java_properties, configuration)
         except JvmError as e:
             raise transient(e, f"opening the catalog {name}") from e
         return JvmCatalog(self, name, java)

@@ -147,9 +147,9 @@ class IcebergTable:
         return frozenset(
             int(spec.specId())
             for spec in self.java.specs().values()
-            for at, field in enumerate(each(spec.fields()))
+            for position, field in enumerate(each(spec.fields()))
             if not field.transform().isVoid()
-            and str(spec.partitionType().fields().get(at).type().typeId().toString()) == "UNKNOWN"
+            and str(spec.partitionType().fields().get(position).type().typeId().toString()) == "UNKNOWN"
         )
 
     def field_id(self, column: str) -> int | None:
@@ -197,9 +197,9 @@ class IcebergTable:
                 f"{self.full_name} has no column {batch_column!r} (spec.batchColumn); its columns are "
                 f"{', '.join(self.schema_names)}",
             )
-        wanted = layout_properties(batch_column, field_id, partitioned=self.is_partitioned) | dict(properties or {})
-        known = self.properties
-        changed = {k: v for k, v in wanted.items() if known.get(k) != v}
+        layout = layout_properties(batch_column, field_id, partitioned=self.is_partitioned) | dict(properties or {})
+        current = self.properties
+        changed = {k: v for k, v in layout.items() if current.get(k) != v}
         is_sorted = self._is_sorted_by(field_id)
         if is_sorted and not changed:
             return False

@@ -292,15 +292,15 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[RunInvocatio
         action="store_true",
         help="with --alone-cores: the number of executors follows from the plan of the run",
     )
-    known = parser.parse_args(argv)
-    pairs = [c.partition("=") for c in known.conf]
+    options = parser.parse_args(argv)
+    pairs = [c.partition("=") for c in options.conf]
     for key, equals, _ in pairs:
         if not equals or not key.startswith("spark."):
             parser.error(f"--conf {key}: expected spark.<name>=<value>")
-    run = RunInvocation(Path(known.run or environ.get(RUN_FILE) or DEFAULT_RUN_FILE), environ)
+    run = RunInvocation(Path(options.run or environ.get(RUN_FILE) or DEFAULT_RUN_FILE), environ)
     scaling = None
-    if known.alone_cores is not None:
-        scaling = Scaling(known.alone_cores, known.executor_wait, known.executors_by_plan)
+    if options.alone_cores is not None:
+        scaling = Scaling(options.alone_cores, options.executor_wait, options.executors_by_plan)
     return run, Arguments({k: v for k, _, v in pairs}, scaling)
 
 

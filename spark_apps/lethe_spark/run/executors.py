@@ -135,11 +135,11 @@ def seen(context: SparkContext) -> list[SeenExecutor]:
     found = jsc.sc().statusStore().executorList(False)
     executors = []
     for n in range(found.size()):
-        one = found.apply(n)
-        if one.id() == "driver":
+        executor = found.apply(n)
+        if executor.id() == "driver":
             continue
-        reason = one.removeReason()
-        executors.append(SeenExecutor(one.id(), one.isActive(), reason.get() if reason.isDefined() else ""))
+        reason = executor.removeReason()
+        executors.append(SeenExecutor(executor.id(), executor.isActive(), reason.get() if reason.isDefined() else ""))
     return executors
 
 

@@ -47,19 +47,19 @@ def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
     }
     if memory := environ.get(MEMORY_ENV):
         defaults["spark.driver.memory"] = memory
-    wanted = defaults | dict(confs)
-    if wanted["spark.master"].startswith("local"):
-        wanted.setdefault("spark.driver.host", "127.0.0.1")
-        wanted.setdefault("spark.driver.bindAddress", "127.0.0.1")
+    settings = defaults | dict(confs)
+    if settings["spark.master"].startswith("local"):
+        settings.setdefault("spark.driver.host", "127.0.0.1")
+        settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
         # A process that connects to a port of Spark can run code. With this, Spark requires a secret that no other process knows.
-        wanted.setdefault("spark.authenticate", "true")
+        settings.setdefault("spark.authenticate", "true")
     folders = jar_folders(environ)
-    wanted.setdefault("spark.driver.extraClassPath", os.pathsep.join(class_path(folders)))
+    settings.setdefault("spark.driver.extraClassPath", os.pathsep.join(class_path(folders)))
     # user.home: if the uid has no passwd entry, Java sets it to "?", and libraries write to a folder of that name.
     options = f"{' '.join(NO_DUMPS)} -Djava.io.tmpdir={scratch} -Duser.home={tempfile.gettempdir()} -Duser.timezone=UTC"
     if os.path.exists(archive := f"{folders[0]}/{ARCHIVE}"):
         options = f"{' '.join(archive_options(archive))} {options}"
-    return with_java_options(wanted, options)
+    return with_java_options(settings, options)
 
 
 def with_java_options(confs: Mapping[str, str], options: str) -> dict[str, str]:

@@ -116,10 +116,10 @@ def find_table(spark: SparkSession, table: str) -> tuple[SparkTable, dict[str, s
     return loaded, properties
 
 
-def prepare_table(table: SparkTable, properties: Mapping[str, str], batch_column: str, wanted: bool) -> None:
+def prepare_table(table: SparkTable, properties: Mapping[str, str], batch_column: str, required: bool) -> None:
     """Set the properties that say where the table's ledgers begin and which column holds the batch ids.
 
-    If the table is empty or preparing is `wanted`, also set the sort order and exact bounds. Safe to repeat, and to run beside
+    If the table is empty or preparing is `required`, also set the sort order and exact bounds. Safe to repeat, and to run beside
     other writers.
 
     Raises:
@@ -148,11 +148,11 @@ def prepare_table(table: SparkTable, properties: Mapping[str, str], batch_column
     if names.BATCH_COLUMN not in facts.properties:
         missing[names.BATCH_COLUMN] = str(facts.batch_field_id)
     column = table.column_name(facts.batch_field_id) or batch_column
-    if not facts.prepared and (wanted or _is_empty(facts)):
+    if not facts.prepared and (required or _is_empty(facts)):
         table.ensure_layout(column, missing)
     elif missing:
         table.set_properties(missing)
-    if not facts.prepared and not wanted and not _is_empty(facts):
+    if not facts.prepared and not required and not _is_empty(facts):
         log.warning(
             "%s is not sorted by %s or has truncated metrics of it: reads and vacuums open more files than necessary. Write "
             "once with prepare=True. `lethe doctor %s` shows the details.",
@@ -171,8 +171,8 @@ def _is_empty(facts: TableFacts) -> bool:
 
 def ids_in_files(base: Base, batch_ids: Collection[str]) -> frozenset[str]:
     """The ids that the ledger does not know and that, by the bounds, some data file may hold. Reads manifests, no rows."""
-    known = get_many(base.ledger.batches, batch_ids)
-    unknown = [i for i in batch_ids if i not in known]
+    entries = get_many(base.ledger.batches, batch_ids)
+    unknown = [i for i in batch_ids if i not in entries]
     if not unknown:
         return frozenset()
     index = IdIndex(unknown)
@@ -193,11 +193,11 @@ def rows_of_batch(frame: DataFrame, schema: StructType, batch_column: str, batch
     def plain(name: str) -> str:
         return name.lower() if insensitive else name
 
-    given = {plain(f.name): f for f in frame.schema.fields}
-    if len(given) < len(frame.schema.fields):
+    fields_of_frame = {plain(f.name): f for f in frame.schema.fields}
+    if len(fields_of_frame) < len(frame.schema.fields):
         raise InputError("SchemaMismatch", f"the frame has two columns with the same name: {', '.join(frame.columns)}.")
-    known = {plain(f.name) for f in schema.fields}
-    if extra := [f.name for f in frame.schema.fields if plain(f.name) not in known]:
+    table_columns = {plain(f.name) for f in schema.fields}
+    if extra := [f.name for f in frame.schema.fields if plain(f.name) not in table_columns]:
         raise InputError(
             "SchemaMismatch",
             f"the frame has columns that the table does not have: {', '.join(extra)}. The table has "
@@ -205,7 +205,7 @@ def rows_of_batch(frame: DataFrame, schema: StructType, batch_column: str, batch
         )
     columns: list[Column] = []
     for column in schema.fields:
-        column_given = given.get(plain(column.name))
+        column_given = fields_of_frame.get(plain(column.name))
         if column.name == batch_column:
             columns.append(_batch_id(named(column_given.name) if column_given else None, batch_id).alias(column.name))
         elif column_given is not None and not column.nullable and column_given.nullable:
@@ -322,28 +322,28 @@ def write(
         TransientError: A dependency is temporarily unavailable.
         LedgerError: A ledger file is unusable.
     """
-    wanted = _WriteRequest.of(batch_id, batch_ids_to_replace, batch_replacing_reason)
+    request = _WriteRequest.of(batch_id, batch_ids_to_replace, batch_replacing_reason)
     found, properties = find_table(frame.sparkSession, table)
     prepare_table(found, properties, batch_column, prepare)
     run = run_id(found.uuid, "Write", [batch_id])
     job = SdkWriter(found.name, batch_column, run, "Write", properties, seen_table_uuid=found.uuid)
     with noted(job, found, [batch_id]):
-        return _write_once(frame, found, job, wanted)
+        return _write_once(frame, found, job, request)
 
 
-def _write_once(frame: DataFrame, found: SparkTable, job: SdkWriter, wanted: "_WriteRequest") -> WriteResult:
+def _write_once(frame: DataFrame, found: SparkTable, job: SdkWriter, request: "_WriteRequest") -> WriteResult:
     """Write and commit. The caller has recorded the run in the table's notes."""
     run = job.run_id
     base = observe_base(job, found)
-    if (done := _earlier_result(base.ledger, wanted)) is not None:
+    if (done := _earlier_result(base.ledger, request)) is not None:
         return done
-    in_files = ids_in_files(base, wanted.replaces)
-    rows = rows_of_batch(frame, found.columns, base.batch_column, wanted.batch_id)
+    in_files = ids_in_files(base, request.replaces)
+    rows = rows_of_batch(frame, found.columns, base.batch_column, request.batch_id)
     files = write_rows(found, rows, run, base.batch_column)
     job.step("after-write")
     attempts = Attempts()
     try:
-        committed = commit_on_ledger(job, found, lambda b: _plan(b, wanted, files, in_files, run), attempts)
+        committed = commit_on_ledger(job, found, lambda b: _plan(b, request, files, in_files, run), attempts)
     except (InputError, ConflictError, TransientError):
         discard(found, files, attempts)
         raise
@@ -404,61 +404,61 @@ class _WriteRequest:
         )
 
 
-def _earlier_result(ledger: Ledger, wanted: _WriteRequest) -> WriteResult | None:
+def _earlier_result(ledger: Ledger, request: _WriteRequest) -> WriteResult | None:
     """The result of an earlier write of this batch.
 
     Raises:
         InputError: BatchTakenBack, BatchAlreadyWritten.
     """
-    entry = ledger.batches.get(wanted.batch_id)
+    entry = ledger.batches.get(request.batch_id)
     if entry is None or not entry.blocks_promotion:
         return None
     if entry.rows is None and entry.state is not BatchState.PROMOTED:
         raise InputError(
             "BatchTakenBack",
-            f"batch {wanted.batch_id!r} was {entry.state} before it was written, so its rows are not added. "
+            f"batch {request.batch_id!r} was {entry.state} before it was written, so its rows are not added. "
             "Undo that, or write the rows under another batch id.",
         )
-    done = ledger.requests.get(wanted.key) if wanted.replaces else None
-    if wanted.replaces and done is None:
+    done = ledger.requests.get(request.key) if request.replaces else None
+    if request.replaces and done is None:
         raise InputError(
             "BatchAlreadyWritten",
-            f"batch {wanted.batch_id!r} was already written, and did not replace exactly these "
-            f"{len(wanted.replaces)} batches. Nothing was written. Write the new rows under a new batch id.",
+            f"batch {request.batch_id!r} was already written, and did not replace exactly these "
+            f"{len(request.replaces)} batches. Nothing was written. Write the new rows under a new batch id.",
         )
     return WriteResult(
-        wanted.batch_id,
+        request.batch_id,
         entry.snapshot_id,
         entry.rows or 0,
         already=True,
         rows_deleted=int(done.result.get("rowsDeleted", 0)) if done is not None else 0,
-        restatement=wanted.key if done is not None else None,
+        restatement=request.key if done is not None else None,
     )
 
 
 def _plan(
-    base: Base, wanted: _WriteRequest, files: tuple[DataFile, ...], in_files: frozenset[str], run: str
+    base: Base, request: _WriteRequest, files: tuple[DataFile, ...], in_files: frozenset[str], run: str
 ) -> Intent[WriteResult] | NothingToCommit[WriteResult]:
-    done = _earlier_result(base.ledger, wanted)
+    done = _earlier_result(base.ledger, request)
     if done is not None:
         return NothingToCommit(done)
-    now, batch = datetime.now(UTC), wanted.batch_id
+    now, batch = datetime.now(UTC), request.batch_id
     rows, size = sum(f.records for f in files), sum(f.bytes for f in files)
     partitions = base.partitions_of(files, [batch])[batch]
     change = Append(files) if files else LedgerOnly()
-    if not wanted.replaces:
+    if not request.replaces:
         written = WrittenFiles({batch: WrittenBatch(batch, rows, size, ())}, {batch: partitions})
         published = plan_publication(base.ledger, written, {}, run, now)
         assert isinstance(published, Publish)
         return Intent(published.delta, change, WriteResult(batch, None, rows, already=False))
     restated = plan_restatement(
         base.ledger,
-        wanted.request(now),
+        request.request(now),
         PlanScope(run, now, base.field_id, in_files),
         ReplacementRows(rows, size, partitions),
     )
     assert isinstance(restated, Restated)
-    result = WriteResult(batch, None, rows, False, restated.result.rows_deleted, wanted.key)
+    result = WriteResult(batch, None, rows, False, restated.result.rows_deleted, request.key)
     return Intent(restated.delta, change, result)
 
 
@@ -483,10 +483,10 @@ class BatchWriter:
         Raises:
             InputError: UnknownOption.
         """
-        known = {o.lower(): o for o in OPTIONS}.get(key.lower())
-        if known is None:
+        option = {o.lower(): o for o in OPTIONS}.get(key.lower())
+        if option is None:
             raise InputError("UnknownOption", f"unknown option {key!r}; the options are {', '.join(OPTIONS)}.")
-        self._options[known] = value
+        self._options[option] = value
         return self
 
     def options(self, **options: Any) -> "BatchWriter":

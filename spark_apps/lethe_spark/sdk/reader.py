@@ -179,10 +179,10 @@ def _snapshot(source: _Source, chosen: int, past: bool, filter: str | None) -> D
     else:
         frame = source.at(chosen)
     column = source.column_at(chosen if past else None)
-    wanted = _filtered(frame, filter, pushed=not past or source.has_current_names(chosen))
+    filtered = _filtered(frame, filter, pushed=not past or source.has_current_names(chosen))
     loaded = ledger_store.load(source.table.io, source.facts, chosen)
     if not loaded.ledger.tombstones:
-        return wanted
+        return filtered
     if source.field_id is None or column is None:
         raise column_dropped(source.facts, f"the schema that snapshot {chosen} is read with")
     view = SnapshotView.on(source.table, source.field_id)
@@ -197,14 +197,14 @@ def _snapshot(source: _Source, chosen: int, past: bool, filter: str | None) -> D
     foreign = view.foreign(chosen, loaded.resolution, source.facts.snapshots)
     plan = plan_read(unsure_of(files, foreign), tombstones)
     if not plan.filtered and not plan.skipped:
-        return wanted
+        return filtered
     runs = skipped_ranges(plan, RUNS_AT_MOST if current else 0)
     left = sum(f.size for f in plan.skipped) - sum(r.size for r in runs)
     if not current or left < SPLIT_FROM * sum(f.size for f in files):
-        return anti_join(outside(wanted, column, [(r.lower, r.upper) for r in runs]), column, plan.hidden_ids)
+        return anti_join(outside(filtered, column, [(r.lower, r.upper) for r in runs]), column, plan.hidden_ids)
     java = java or source.java()
     tasks = tasks or plan_tasks(java, chosen)
-    return _split(java, tasks, plan, column, filter) or wanted.limit(0)
+    return _split(java, tasks, plan, column, filter) or filtered.limit(0)
 
 
 def _split(table: SparkTable, tasks: Tasks, plan: ReadPlan, column: str, filter: str | None) -> DataFrame | None:
@@ -231,27 +231,27 @@ def _increment(source: _Source, since: SnapshotOrTime, until: SnapshotOrTime | N
     groups: dict[tuple[frozenset[str], bool], list[tuple[int, frozenset[str]]]] = {}
     for f in rows:
         split = split_by_bounds(f.files, f.rows.ids)
-        at = f.rows.snapshot_id
+        snapshot_id = f.rows.snapshot_id
         if f.rows.files is SnapshotFiles.REMOVED:
-            at = source.facts.snapshots[at].parent_id or at
+            snapshot_id = source.facts.snapshots[snapshot_id].parent_id or snapshot_id
         whole = split.all_rows_deleted if f.rows.of_ids else split.cannot
         for files, key in (
             (whole, (frozenset[str](), False)),
             (split.may_contain_deleted_rows, (f.rows.ids, f.rows.of_ids)),
         ):
             if files:
-                groups.setdefault(key, []).append((at, frozenset(x.path for x in files)))
+                groups.setdefault(key, []).append((snapshot_id, frozenset(x.path for x in files)))
     if not groups:
         return _in_columns_of(source, source.empty(), end)
     java = source.java()
 
-    def plan(at: int) -> Tasks:
-        return plan_tasks(java, at)
+    def plan(snapshot_id: int) -> Tasks:
+        return plan_tasks(java, snapshot_id)
 
     planned: dict[int, Tasks] = {within.until: plan(within.until)}
     frames: list[DataFrame] = []
-    for (ids, of_ids), wanted in groups.items():
-        frame = stage(java, _tasks_of(plan, planned, within.until, wanted, as_of=bool(within.position_changes)))
+    for (ids, of_ids), parts in groups.items():
+        frame = stage(java, _tasks_of(plan, planned, within.until, parts, as_of=bool(within.position_changes)))
         frames.append(semi_join(frame, column or "", ids) if of_ids else anti_join(frame, column or "", ids))
     union = _union(frames)
     assert union is not None
@@ -262,7 +262,7 @@ def _tasks_of(
     plan: Callable[[int], Tasks],
     planned: dict[int, Tasks],
     until: int,
-    wanted: list[tuple[int, frozenset[str]]],
+    parts: list[tuple[int, frozenset[str]]],
     as_of: bool,
 ) -> list[tuple[Tasks, Collection[str]]]:
     """The tasks of these paths.
@@ -274,18 +274,20 @@ def _tasks_of(
         as_of: Plan every file at its snapshot, because native deletes by position were added in the range.
     """
     if as_of:
-        planned |= {at: plan(at) for at in {at for at, _ in wanted} - planned.keys()}
-        return [(planned[at], paths) for at, paths in wanted]
+        planned |= {
+            snapshot_id: plan(snapshot_id) for snapshot_id in {snapshot_id for snapshot_id, _ in parts} - planned.keys()
+        }
+        return [(planned[snapshot_id], paths) for snapshot_id, paths in parts]
     live = frozenset(planned[until].paths)
     chosen: list[tuple[Tasks, Collection[str]]] = [
-        (planned[until], frozenset(p for _, paths in wanted for p in paths) & live)
+        (planned[until], frozenset(p for _, paths in parts for p in paths) & live)
     ]
-    for at, paths in wanted:
+    for snapshot_id, paths in parts:
         gone = paths - live
-        if gone and at not in planned:
-            planned[at] = plan(at)
+        if gone and snapshot_id not in planned:
+            planned[snapshot_id] = plan(snapshot_id)
         if gone:
-            chosen.append((planned[at], gone))
+            chosen.append((planned[snapshot_id], gone))
     return chosen
 
 

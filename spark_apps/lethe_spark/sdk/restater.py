@@ -128,7 +128,7 @@ def undo(
 def _restate(spark: SparkSession, table: str, request: RestatementRequest, batch_column: str) -> RestatementResult:
     check_request(request)
     found, properties = find_table(spark, table)
-    prepare_table(found, properties, batch_column, wanted=False)
+    prepare_table(found, properties, batch_column, required=False)
     run = run_id(found.uuid, request.operation, [request.key])
     job = SdkWriter(found.name, batch_column, run, request.operation, properties, seen_table_uuid=found.uuid)
 

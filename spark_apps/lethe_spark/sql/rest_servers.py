@@ -130,8 +130,8 @@ class Upstream:
             InputError: `UnsupportedCatalog`.
         """
         sent = self._signed(method, uri, body, headers) if self._session is not None else dict(headers)
-        at = urlsplit(uri)
-        target = uri if self._through_proxy is not None else uri.removeprefix(f"{at.scheme}://{at.netloc}")
+        parts = urlsplit(uri)
+        target = uri if self._through_proxy is not None else uri.removeprefix(f"{parts.scheme}://{parts.netloc}")
         sent |= self._through_proxy or {}
         how: dict[str, Any] = {"body": body or None, "headers": sent, "retries": False, "redirect": False}
         return self._pool.urlopen(method, target, assert_same_host=False, **how)
@@ -402,9 +402,9 @@ class RestGuard:
         what = f"a table of the catalog {self.name}"
         config = allowed.vended(document.get("config") or {}, self._own, what)
         credentials = [
-            {"prefix": str(given["prefix"]), "config": vended}
-            for given in document.get("storage-credentials") or ()
-            if (vended := allowed.vended(given.get("config") or {}, self._own, what))
+            {"prefix": str(credential["prefix"]), "config": vended}
+            for credential in document.get("storage-credentials") or ()
+            if (vended := allowed.vended(credential.get("config") or {}, self._own, what))
         ]
         if config or credentials:
             # Of the FileIO, which asks for new credentials in executors too, where this server is not.
@@ -436,13 +436,13 @@ def spark_properties(name: str, properties: Mapping[str, str]) -> dict[str, str]
     if own.get("type") != "rest":
         return conf
     with _LOCK:
-        known = _GUARDS.get(name)
-        if known is None or known[0] != properties:
+        guarded = _GUARDS.get(name)
+        if guarded is None or guarded[0] != properties:
             # The guard of the old properties goes on: a run of another thread may be using it.
-            known = _GUARDS[name] = (dict(properties), RestGuard(name, own["uri"], {**properties, **own}))
-    to_guard = {"uri": known[1].uri, f"header.{TOKEN}": known[1].token, **_authentication(own)}
+            guarded = _GUARDS[name] = (dict(properties), RestGuard(name, own["uri"], {**properties, **own}))
+    to_guard = {"uri": guarded[1].uri, f"header.{TOKEN}": guarded[1].token, **_authentication(own)}
     if tokens_elsewhere(own):
-        to_guard[TOKENS] = f"{known[1].uri}{TOKENS_PATH}"
+        to_guard[TOKENS] = f"{guarded[1].uri}{TOKENS_PATH}"
     kept = {k: v for k, v in own.items() if not k.startswith(OF_CONNECTION)}
     others = {k: v for k, v in conf.items() if not k.startswith(prefix)}
     return {**others, **{f"{prefix}{k}": v for k, v in {**kept, **to_guard}.items()}}
@@ -528,10 +528,10 @@ class FolderTables:
             CatalogError: The table exists.
             InputError: NotSupported, InvalidTableDefinition.
         """
-        wanted = json.loads(request)
-        parts = (*namespace, str(wanted["name"]))
+        document = json.loads(request)
+        parts = (*namespace, str(document["name"]))
         folder = self._catalog.metadata_folder(parts)
-        if wanted.get("location") and not _same_place(str(wanted["location"]), folder.location):
+        if document.get("location") and not _same_place(str(document["location"]), folder.location):
             raise InputError(
                 "NotSupported",
                 f"{'.'.join(parts)}: the name determines the location, {folder.location}. Omit LOCATION.",
@@ -541,7 +541,7 @@ class FolderTables:
             raise CatalogError(409, "AlreadyExistsException", f"Table already exists: {name} ({folder.location})")
         text = self._metadata.created(folder.location, request)
         self._check(folder.location, json.loads(text))
-        return text if wanted.get("stage-create") else folder.commit(None, text)
+        return text if document.get("stage-create") else folder.commit(None, text)
 
     def change(self, parts: tuple[str, ...], request: str) -> MetadataVersion:
         """Change a table, or create the one that was staged.
@@ -694,8 +694,8 @@ def serve(session: SparkSession, name: str, properties: Mapping[str, str]) -> di
     Raises:
         InputError: CatalogNotServed, if the session has another catalog of that name. UnsupportedCatalog, UnsupportedIceberg.
     """
-    known = session.conf.get(f"spark.sql.catalog.{name}", None)
-    if known is not None and not serves(session, name):
+    configured = session.conf.get(f"spark.sql.catalog.{name}", None)
+    if configured is not None and not serves(session, name):
         raise _not_served(name)
     catalog = catalogs.load(name)
     assert isinstance(catalog, FolderCatalog)

@@ -74,8 +74,8 @@ def _has_one_of(frame: DataFrame, column: str, ids: Collection[str]) -> Column:
 
 
 def _joined(frame: DataFrame, column: str, ids: Collection[str], how: str) -> DataFrame:
-    wanted = frame.sparkSession.createDataFrame(pa.table({_ID: pa.array(sorted(ids), pa.string())}))
-    return frame.join(F.broadcast(wanted), named(column) == F.col(_ID), how)
+    id_frame = frame.sparkSession.createDataFrame(pa.table({_ID: pa.array(sorted(ids), pa.string())}))
+    return frame.join(F.broadcast(id_frame), named(column) == F.col(_ID), how)
 
 
 def named(column: str) -> Column:
@@ -189,14 +189,14 @@ class _ValueWorker:
 
     def search(self, files: Iterable[CandidateFile]) -> Iterator[FileResult]:
         def one(c: CandidateFile) -> Mapping[str, FrozenBitMap64]:
-            wanted = {key: self.wanted.value[key] for key in c.keys}
-            return self._find(c, wanted)
+            searches = {key: self.wanted.value[key] for key in c.keys}
+            return self._find(c, searches)
 
         return (_result_of(c, one) for c in files)
 
-    def _find(self, c: CandidateFile, wanted: Mapping[str, AnyWanted]) -> dict[str, FrozenBitMap64]:
-        values = {key: w for key, w in wanted.items() if isinstance(w, Wanted)}
-        keys = {key: w for key, w in wanted.items() if isinstance(w, WantedKeys)}
+    def _find(self, c: CandidateFile, searches: Mapping[str, AnyWanted]) -> dict[str, FrozenBitMap64]:
+        values = {key: w for key, w in searches.items() if isinstance(w, Wanted)}
+        keys = {key: w for key, w in searches.items() if isinstance(w, WantedKeys)}
         searched = SearchedFile(load_file_io(self.io_properties, c.path), c.path, c.format_name, self.names)
         positions = find(searched, values, c.if_absent) if values else {}
         if keys:

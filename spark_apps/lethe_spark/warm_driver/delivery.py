@@ -92,8 +92,8 @@ def processes(session: int) -> list[int]:
                 stat = Path(f"/proc/{entry}/stat").read_text()
             except OSError:  # it has ended
                 continue
-            state, _, _, of = stat.rpartition(")")[2].split()[:4]
-            if int(of) == session and state != "Z":
+            state, _, _, process_session = stat.rpartition(")")[2].split()[:4]
+            if int(process_session) == session and state != "Z":
                 pids.append(int(entry))
     return pids
 

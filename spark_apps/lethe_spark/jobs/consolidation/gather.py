@@ -242,11 +242,11 @@ def gather(
         Exception: As `list_buffer`.
     """
     context.reporter.phase(Phase.READING, "listing the buffer")
-    wanted = frozenset(batch_ids)
+    requested_ids = frozenset(batch_ids)
     entries = apart(base.ledger.batches)
-    selected = find(_without_tables(context, on_object), wanted, lambda ids: get_many(entries, ids))
+    selected = find(_without_tables(context, on_object), requested_ids, lambda ids: get_many(entries, ids))
     whole = {i: b for i, b in selected.batches.items() if b.data_objects}
-    missing = {i: NO_DATA if i in selected.batches else NOT_THERE for i in sorted(wanted - whole.keys())}
+    missing = {i: NO_DATA if i in selected.batches else NOT_THERE for i in sorted(requested_ids - whole.keys())}
     context.reporter.phase(Phase.READING, f"{len(whole)} batches, {sum(b.bytes for b in whole.values())} bytes")
     mixed = _mixed(context, whole, selected.entries)
     context.step("after-list")
@@ -267,16 +267,16 @@ def _without_tables(context: Run, on_object: Callable[[], None]) -> Iterator[Buf
 
 
 def _mixed(
-    context: Run, wanted: Mapping[str, BufferedBatch], entries: Mapping[str, BatchEntry]
+    context: Run, requested: Mapping[str, BufferedBatch], entries: Mapping[str, BatchEntry]
 ) -> dict[str, JudgedBatch]:
     """The wanted batches that contain refused objects and new ones, after a run began to move the refused ones away."""
-    doubtful = [e for i, e in entries.items() if i in wanted and is_mixed(wanted[i], e)]
+    doubtful = [e for i, e in entries.items() if i in requested and is_mixed(requested[i], e)]
     if not doubtful:
         return {}
     uri = context.spec.buffer.uri
     store = open_store(uri, context.catalog_properties)
     return {
-        e.id: JudgedBatch(Refusal("RefusedFilesLeft", mixed_message(e, uri)), wanted[e.id].data_objects)
+        e.id: JudgedBatch(Refusal("RefusedFilesLeft", mixed_message(e, uri)), requested[e.id].data_objects)
         for e in doubtful
         if store.head(reason_uri(uri, e)) is not None
     }

@@ -168,8 +168,8 @@ def is_outdated(base: Base, written: WrittenBatches) -> bool:
 
     Another writer has added one of the files in the meantime, or another run has refused one of the batches.
     """
-    known = get_many(base.ledger.batches, written.batches)
-    if any(e.state is BatchState.REFUSED and e != written.refused_before.get(i) for i, e in known.items()):
+    entries = get_many(base.ledger.batches, written.batches)
+    if any(e.state is BatchState.REFUSED and e != written.refused_before.get(i) for i, e in entries.items()):
         return True
     live = _live(base)
     return bool(live) and any(place(f.path) in live for f in written.files)
@@ -258,7 +258,7 @@ def _live(base: Base) -> frozenset[tuple[str, tuple[str, ...]]]:
 
 
 def promote(
-    context: Run, table: IcebergTable, wanted: tuple[str, ...], write: Write
+    context: Run, table: IcebergTable, batch_ids: tuple[str, ...], write: Write
 ) -> tuple[ConsolidationResult, tuple[BatchRow, ...] | None]:
     """Promote the batches of a run.
 
@@ -268,18 +268,18 @@ def promote(
     Raises:
         Exception: As `commit_on_ledger`, and the errors of `write`.
     """
-    with noted_run(context, table, wanted):
-        return _promoted(context, table, wanted, write)
+    with noted_run(context, table, batch_ids):
+        return _promoted(context, table, batch_ids, write)
 
 
 def _promoted(
-    context: Run, table: IcebergTable, wanted: tuple[str, ...], write: Write
+    context: Run, table: IcebergTable, batch_ids: tuple[str, ...], write: Write
 ) -> tuple[ConsolidationResult, tuple[BatchRow, ...] | None]:
     staged: WrittenBatches | None = _staged(context, table)
     waiting: tuple[BatchRow, ...] | None = None
     for _ in range(WRITES):
         base = observe_base(context, table)
-        promotion = plan_promotion(base.ledger, wanted)
+        promotion = plan_promotion(base.ledger, batch_ids)
         if not promotion.promote:
             return _nothing(context, len(promotion.withheld)), waiting
         if staged is not None and not staged.covers(promotion.promote) and not _is_published(base, staged):

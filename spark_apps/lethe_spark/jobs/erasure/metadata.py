@@ -148,14 +148,14 @@ def clear_metadata(context: Run, table: IcebergTable, seen: CheckedErasures, sto
     base = observe_base(context, table)
     # Data files, too: a table may have its metadata in a folder above them.
     named = metadata_files(base) | {place(path) for path in (*seen.history.files, *seen.files)}
-    files = {path: at for path, at in listed.items() if place(path) not in named}
+    files = {path: modified_time for path, modified_time in listed.items() if place(path) not in named}
     files |= {path: datetime.min.replace(tzinfo=UTC) for path in statistics if place(path) not in named}
     try:
         there = storage.find(files)
     except VersionsDenied as e:
         seen.block(free, _unseen(e))
         return
-    modified = {place(path): at for path, at in listed.items()}
+    modified = {place(path): modified_time for path, modified_time in listed.items()}
     documents = documents_of(base.iceberg.io, [p for p, r in there.items() if r.current and p.endswith(TABLE_FILES)])
     states = {
         path: None if isinstance(document, UnreadableObject) else document for path, document in documents.items()
@@ -252,8 +252,8 @@ class _MetadataCheck:
         """
         first = clean_from(claim, self.seen.history)
         snapshot = self.base.iceberg.metadata.snapshot_by_id(first) if first is not None else None
-        at = self.modified.get(place(snapshot.manifest_list)) if snapshot is not None else None
-        return at is None or modified <= at
+        list_time = self.modified.get(place(snapshot.manifest_list)) if snapshot is not None else None
+        return list_time is None or modified <= list_time
 
     def kept(self, path: str, modified: datetime, current: bool) -> ErasureBlocker | None:
         """What blocks deleting a file now; None: nothing."""
@@ -269,14 +269,14 @@ def _age(metadata: Mapping[str, Any]) -> tuple[int, int]:
     return int(metadata.get("last-sequence-number") or 0), int(metadata.get("last-updated-ms") or 0)
 
 
-def _listed(table: IcebergTable, storage: Storage, known: Iterable[str]) -> Iterable[tuple[str, datetime]]:
+def _listed(table: IcebergTable, storage: Storage, known_folders: Iterable[str]) -> Iterable[tuple[str, datetime]]:
     """The files that Iceberg's writers have written to the table's metadata folders, and when they were written.
 
     Args:
-        known: The folders of all its metadata files, earlier ones too.
+        known_folders: The folders of all its metadata files, earlier ones too.
     """
     folders = {
-        *known,
+        *known_folders,
         f"{table.location}/metadata",
         (table.properties.get(METADATA_PATH) or f"{table.location}/metadata").rstrip("/"),
         table.metadata_location.rpartition("/")[0],

@@ -75,22 +75,22 @@ def list_storage(context: Run, table: IcebergTable, storage: Storage) -> Storage
     base = observe_base(context, table)
     io = base.iceberg.io
     writers = writers_of(table, io, table_properties(context))
-    known = locations_of(base.iceberg, base.loaded.root.locations if base.loaded.root is not None else ())
+    known_locations = locations_of(base.iceberg, base.loaded.root.locations if base.loaded.root is not None else ())
     files: list[tuple[str, datetime]] = []
     unlisted: dict[str, str] = {}
-    for root in known.locations.roots:
+    for root in known_locations.locations.roots:
         if (why := storage.cannot_list(root)) is not None:
             unlisted[root] = why
         else:
             files += storage.under(root)
-    own = of_this_table(base.iceberg, io, known.locations, files)
+    own = of_this_table(base.iceberg, io, known_locations.locations, files)
     forget_old(io, writers, datetime.now(UTC))
-    return StorageListing(KnownLocations(own, known.unread), files, writers, unlisted)
+    return StorageListing(KnownLocations(own, known_locations.unread), files, writers, unlisted)
 
 
 def block_by_writers(seen: CheckedErasures, listing: StorageListing) -> None:
     """Block the erasures whose rows a run may still write."""
-    now, noted = datetime.now(UTC), [(w, at) for w, at, _ in listing.writers]
+    now, noted = datetime.now(UTC), [(w, noted_time) for w, noted_time, _ in listing.writers]
     for key in seen.free:
         for blocker in writer_blockers(noted, seen.claims[key], now):
             seen.block([key], blocker)
@@ -226,10 +226,10 @@ def _contents(
     Raises:
         NoDecoder: No decoder can be started, or decoders end before they decode anything.
     """
-    known = {stray.path: _of_small_file(storage, stray.path, listed) for stray in strays}
-    contents = {path: content for path, content in known.items() if content is not None}
+    small_contents = {stray.path: _of_small_file(storage, stray.path, listed) for stray in strays}
+    contents = {path: content for path, content in small_contents.items() if content is not None}
     unreadable = {s.path: UNKNOWN if s.path.endswith(DATA_FILES) or s.run else OTHER for s in strays}
-    others = [path for path in known if path not in contents]
+    others = [path for path in small_contents if path not in contents]
     for path, content in contents_of(others, storage.open, base.field_id, base.iceberg.schema()):
         contents[path] = content if content is not None else unreadable[path]
     return contents

@@ -229,26 +229,29 @@ def _check_storage(context: Run, table: IcebergTable, manifests: Manifests, stor
     block_by_writers(seen, listing)
     free = set(seen.free)
     due = _due(context, seen)
-    wanted = {
+    blockers_by_path = {
         f.path: free.intersection(f.restatements) for f in seen.files.values() if not free.isdisjoint(f.restatements)
     }
     named = {place(path) for path in seen.history.files}
-    for path in [path for path in wanted if place(path) in named]:
+    for path in [path for path in blockers_by_path if place(path) in named]:
         seen.block(
-            wanted.pop(path), ErasureBlocker(BlockerKind.OBJECT, without_values(path), None, "a snapshot names it")
+            blockers_by_path.pop(path),
+            ErasureBlocker(BlockerKind.OBJECT, without_values(path), None, "a snapshot names it"),
         )
     try:
-        wanted |= leftovers(context, observe_base(context, table), seen, storage, listing)
+        blockers_by_path |= leftovers(context, observe_base(context, table), seen, storage, listing)
         uploads = end_uploads(seen, storage, listing)
-        paths = storage.find(wanted)
-        kept = {path: b for path, r in paths.items() if (b := storage.remove(r, not due.isdisjoint(wanted[path])))}
+        paths = storage.find(blockers_by_path)
+        kept = {
+            path: b for path, r in paths.items() if (b := storage.remove(r, not due.isdisjoint(blockers_by_path[path])))
+        }
         there = storage.find(p for p in paths if p not in kept)
     except VersionsDenied as e:
         _block_unseen(seen, e)
         return seen
     kept |= {path: storage.why(r) for path, r in there.items()}
     for path, blocker in sorted(kept.items()):
-        seen.block(wanted[path], blocker)
+        seen.block(blockers_by_path[path], blocker)
     seen.locations = listing.known.locations.roots
     seen.metadata_folders = tuple(f for f in listing.known.locations.metadata if storage.cannot_list(f) is None)
     seen.not_covered = (

@@ -224,7 +224,7 @@ class RowEraser:
         aside: dict[str, RequestResult] = {}
         for request in requests:
             try:
-                wanted: AnyWanted = (
+                search: AnyWanted = (
                     wanted_keys(request, base, written.keys.get(request.key))
                     if request.by_keys
                     else wanted_by(request, base)
@@ -234,9 +234,9 @@ class RowEraser:
             except TransientError as e:
                 aside[request.key] = set_aside(request, e, again=True)
             else:
-                if self._wanted.get(request.key) != wanted:
+                if self._wanted.get(request.key) != search:
                     # The request is new, the values were changed, or another column has this name now.
-                    self._wanted[request.key] = wanted
+                    self._wanted[request.key] = search
                     self._found.clear()
                     self._unsure.clear()
         return aside
@@ -247,16 +247,18 @@ class RowEraser:
         Returns:
             All these files.
         """
-        wanted = {key: self._wanted[key] for key in keys}
-        files = candidates(base.iceberg, base.facts.head_id, wanted)
+        searches = {key: self._wanted[key] for key in keys}
+        files = candidates(base.iceberg, base.facts.head_id, searches)
         new = [c for c in files if c.path not in self._found and c.path not in self._unsure]
         if new:
             size = sum(c.size for c in new)
             self.context.reporter.phase(
-                Phase.SCAN, f"{len(new)} files of {size} bytes for the rows of {len(wanted)} requests"
+                Phase.SCAN, f"{len(new)} files of {size} bytes for the rows of {len(searches)} requests"
             )
             names = field_ids(base.iceberg.properties)
-            result = search(self.context.spark.sparkContext, Search(wanted, table_properties(self.context), names), new)
+            result = search(
+                self.context.spark.sparkContext, Search(searches, table_properties(self.context), names), new
+            )
             self._found |= result.found
             self._unsure |= result.unsure
         return files
@@ -296,12 +298,12 @@ class RowEraser:
 
     def _hidden_too(self, base: Base, asked: Collection[str], deleted: Mapping[str, HiddenRows]) -> frozenset[str]:
         """The reverted batches with a wanted row that deletes by position hide already. An Undo would show this row again."""
-        wanted: dict[str, FrozenBitMap64] = {}
+        hidden_by_path: dict[str, FrozenBitMap64] = {}
         for path, before in deleted.items():
             taken = FrozenBitMap64.union(_NOTHING, *(self._found[path].get(key, _NOTHING) for key in asked))
             if hidden := taken & before.positions:
-                wanted[path] = hidden
-        files = [f for f in base.files() if f.path in wanted]
+                hidden_by_path[path] = hidden
+        files = [f for f in base.files() if f.path in hidden_by_path]
         active = base.ledger.tombstones_within(base.field_id, [(f.lower, f.upper) for f in files]) if files else []
         masked = frozenset(t.id for t in active if t.mask is not None)
         if not masked:
@@ -315,8 +317,15 @@ class RowEraser:
             field_ids(base.iceberg.properties),
             absent=values_if_absent(named, "", values),
         )
-        result = search_batches(self.context.spark.sparkContext, asked_for, [c for c in named if c.path in wanted])
-        hit = {i for path, found in result.found.items() for i, positions in found.items() if positions & wanted[path]}
+        result = search_batches(
+            self.context.spark.sparkContext, asked_for, [c for c in named if c.path in hidden_by_path]
+        )
+        hit = {
+            i
+            for path, found in result.found.items()
+            for i, positions in found.items()
+            if positions & hidden_by_path[path]
+        }
         return frozenset(hit if not result.unsure else masked)
 
     def _survivors(
@@ -374,12 +383,12 @@ def wanted_by(request: RestatementRequest, base: Base) -> Wanted:
         content = Path(request.rows.values_file).read_bytes()
     except OSError as e:
         rows = request.rows
-        wanted = (
+        expected = (
             f"no Secret {rows.secret} with the key {rows.secret_key}" if rows.secret else f"no file {rows.values_file}"
         )
         raise TransientError(
             "SecretNotFound",
-            f"Restatement {request.name}: spec.rows.valuesFrom: found {wanted} ({type(e).__name__}). Create "
+            f"Restatement {request.name}: spec.rows.valuesFrom: found {expected} ({type(e).__name__}). Create "
             "it, with one value on each line. The Restatement waits for it.",
         ) from None
     return Wanted.of(field_id, parse_values(content, kind, name, request.name))

@@ -117,7 +117,9 @@ class SparkMasker:
         found, unsure = self._searched(base, searched, dropped)
         tasks = self._tasks(base, found, split)
         before = deleted_of(self.table, [tasks[p] for p in found.keys() & tasks.keys()]) if tasks else {}
-        planned = plan_positions({p: of.by_position for p, of in before.items()}, found, masking, native)
+        planned = plan_positions(
+            {p: file_deletes.by_position for p, file_deletes in before.items()}, found, masking, native
+        )
         check_lifts(masking, lifts, found, unsure, planned.still_hidden)
         positions = self._positions(planned, before, tasks)
         dangling = DeleteChanges(replaced=position_deletes_of(self.table, [tasks[p] for p in dropped]))
@@ -156,8 +158,8 @@ class SparkMasker:
         if not ids:
             return {}, {}
         values = Values(ValueKind(ValueType.STRING), tuple(sorted(ids)))
-        wanted = {_BATCHES: Wanted.of(base.field_id, values)}
-        files = [c for c in candidates(base.iceberg, base.facts.head_id, wanted) if c.path not in without]
+        searches = {_BATCHES: Wanted.of(base.field_id, values)}
+        files = [c for c in candidates(base.iceberg, base.facts.head_id, searches) if c.path not in without]
         new = [c for c in files if not ids <= self._asked.get(c.path, frozenset())]
         if new:
             size = sum(c.size for c in new)
@@ -433,15 +435,15 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Res
     requests, aside = with_ids(requests, context.catalog_properties, table.location)
     replays = [r for r in requests if r.replacement is not None and r.key not in aside]
     aside |= {r.key: found for r, found in find_replacements(context, replays) if isinstance(found, RequestResult)}
-    wanted: dict[str, Wanted] = {}
+    searches: dict[str, Wanted] = {}
     for r in requests:
         if r.rows is not None and r.key not in aside:
             try:
-                wanted[r.key] = wanted_by(r, base)
+                searches[r.key] = wanted_by(r, base)
             except (InputError, TransientError) as e:
                 aside[r.key] = set_aside(r, e, again=isinstance(e, TransientError))
-    held = candidates(base.iceberg, base.facts.head_id, wanted)
-    searched = {key: [c for c in held if key in c.keys] for key in wanted}
+    held = candidates(base.iceberg, base.facts.head_id, searches)
+    searched = {key: [c for c in held if key in c.keys] for key in searches}
     unknown_ids = unknown_ids_of(base.ledger, requests)
     in_files = _in_files(context, table, base, unknown_ids) if unknown_ids else frozenset()
     files, spec = base.files(), context.spec

@@ -69,29 +69,37 @@ def merge_bins(context: RunContext, table: SparkTable, base: Base, bins: Sequenc
     if work is None:
         return MergedBins((), (), tuple(bins))
     has_ids = base.iceberg.metadata.format_version >= ROW_IDS_SINCE
-    paths = [f.path for one in bins for f in one]
+    paths = [f.path for files_of_bin in bins for f in files_of_bin]
     files: dict[str, DataFile | None] = {}
     for task in tasks_of(table, paths, snapshot_id, kept_metrics(base)):
         planned = DataFile.of(task.file())
         files[planned.path] = planned if _is_plain(task, base) else None
     plain = {path: file for path, file in files.items() if file is not None}
     names = described_for_workers(context, table, plain.values(), "merged")
-    known = dict(zip(plain, names, strict=True))
+    descriptions = dict(zip(plain, names, strict=True))
     chosen: list[Bin] = []
     tasks: list[BinToMerge] = []
-    for one in bins:
-        if not all(f.path in known and (known[f.path].row_ids is not None or not has_ids) for f in one):
+    for files_of_bin in bins:
+        if not all(
+            f.path in descriptions and (descriptions[f.path].row_ids is not None or not has_ids) for f in files_of_bin
+        ):
             continue
         parts = [
-            FileToMerge(f.path, f.size, f.records, known[f.path].document, known[f.path].row_ids if has_ids else None)
-            for f in one
+            FileToMerge(
+                f.path,
+                f.size,
+                f.records,
+                descriptions[f.path].document,
+                descriptions[f.path].row_ids if has_ids else None,
+            )
+            for f in files_of_bin
         ]
-        chosen.append(one)
-        tasks.append(BinToMerge(tuple(parts), known[one[0].path].to))
+        chosen.append(files_of_bin)
+        tasks.append(BinToMerge(tuple(parts), descriptions[files_of_bin[0].path].to))
     if not tasks:
         return MergedBins((), (), tuple(bins))
     done = _merged(context, table, work, tasks)
-    replaced = {id(one) for one, merged in zip(chosen, done, strict=True) if merged.document}
+    replaced = {id(files_of_bin) for files_of_bin, merged in zip(chosen, done, strict=True) if merged.document}
     written = [merged for merged in done if merged.document]
     for merged in done:
         if merged.unsuitable:
@@ -103,8 +111,10 @@ def merge_bins(context: RunContext, table: SparkTable, base: Base, bins: Sequenc
     except LetheError:
         discard(table, [merged.path for merged in written], Attempts())
         raise
-    removed = [plain[f.path] for one in bins if id(one) in replaced for f in one]
-    return MergedBins(added, tuple(removed), tuple(one for one in bins if id(one) not in replaced))
+    removed = [plain[f.path] for files_of_bin in bins if id(files_of_bin) in replaced for f in files_of_bin]
+    return MergedBins(
+        added, tuple(removed), tuple(files_of_bin for files_of_bin in bins if id(files_of_bin) not in replaced)
+    )
 
 
 def _work(context: RunContext, base: Base) -> Merge | None:
@@ -183,9 +193,9 @@ def compact_small_files(
     """
     spec = context.spec.vacuum
     assert spec is not None
-    done, rest = Compacted(), max_bytes
+    done, bytes_left = Compacted(), max_bytes
     for _ in range(PLANS):
-        planned = _plan(context, table, rest)
+        planned = _plan(context, table, bytes_left)
         plan = planned.plan
         if not plan.bins:
             return done
@@ -203,9 +213,9 @@ def compact_small_files(
                 return replace(done, why=str(e))
             if snapshot_id is None:
                 break
-            files = [f for one in step for f in one]
+            files = [f for files_of_bin in step for f in files_of_bin]
             done = Compacted(done.merged + len(files), snapshot_id)
-            rest = None if rest is None else rest - sum(f.size for f in files)
+            bytes_left = None if bytes_left is None else bytes_left - sum(f.size for f in files)
         else:
             return done
     return replace(
@@ -257,7 +267,7 @@ def _step(context: RunContext, table: SparkTable, planned: _Planned, bins: Seque
         by_arrow = merge_bins(context, table, planned.base, bins, snapshot_id)
         added, removed = by_arrow.added, by_arrow.removed
         for together in rounds(by_arrow.left):
-            with scan_files(table, [f.path for one in together for f in one], snapshot_id) as scanned:
+            with scan_files(table, [f.path for files_of_bin in together for f in files_of_bin], snapshot_id) as scanned:
                 added += write_uncommitted(table, scanned.frame, context.run_id, planned.target_bytes, one_pass=True)
                 removed += scanned.files
         if sum(f.records for f in removed) != sum(f.records for f in added):
@@ -269,7 +279,7 @@ def _step(context: RunContext, table: SparkTable, planned: _Planned, bins: Seque
                 f"and {sum(f.records for f in added)} were written. Nothing was committed.",
             )
         context.step("after-compact")
-        files = [f for one in bins for f in one]
+        files = [f for files_of_bin in bins for f in files_of_bin]
         change = RewriteFiles(removed, added, snapshot_id)
         version = planned.base.facts.format_version
 

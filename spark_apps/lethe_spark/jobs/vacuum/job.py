@@ -140,13 +140,13 @@ def remove_orphan_files(
     base = observe_base(context, table)
     needed = reachable(base.iceberg)
     try:
-        other = other_table(base.iceberg.io, listed, needed, folders, base.facts.uuid) or other_ledger(
+        foreign_owner = other_table(base.iceberg.io, listed, needed, folders, base.facts.uuid) or other_ledger(
             base.iceberg.io, ledgers, named_files(base.facts.snapshots.values()), base.facts.uuid
         )
     except NoDecoder as e:
         raise TransientError("ReadingFailed", f"{e}. Orphan files were not removed.") from e
-    if other is not None:
-        why = str(refused(table.full_name, location, other))
+    if foreign_owner is not None:
+        why = str(refused(table.full_name, location, foreign_owner))
         log.warning("%s", why)
         return Swept(why=why)
     orphans = plan_orphans(
@@ -205,12 +205,12 @@ def before_expiry(
     """
     spec = _spec(context)
     if spec.maintenance.compact_small_files:
-        rest = None if spec.max_bytes is None else max(0, spec.max_bytes - result.bytes_rewritten)
+        bytes_left = None if spec.max_bytes is None else max(0, spec.max_bytes - result.bytes_rewritten)
         result = _step(
             "small files were not compacted",
             result,
             time_is_up,
-            lambda r: _compact(context, table, rest, r, time_is_up),
+            lambda r: _compact(context, table, bytes_left, r, time_is_up),
         )
     if spec.maintenance.rewrite_manifests:
         result = _step("manifests were not rewritten", result, time_is_up, lambda r: _manifests(context, table, r))
@@ -362,8 +362,8 @@ def bytes_to_read(context: RunContext) -> int:
     surveyed = survey(observe_base(context, table), spec)
     size = surveyed.planned.bytes if surveyed is not None else 0
     if spec.maintenance.compact_small_files and not spec.plan_only:
-        rest = None if spec.max_bytes is None else max(0, spec.max_bytes - size)
-        size += compaction.planned_bytes(context, table, rest)
+        bytes_left = None if spec.max_bytes is None else max(0, spec.max_bytes - size)
+        size += compaction.planned_bytes(context, table, bytes_left)
     return size
 
 
@@ -422,13 +422,13 @@ def _only_planned(context: RunContext, found: Survey | None) -> VacuumResult:
     """The result of a run that only plans, or whose plan is not the approved one. It changes nothing and expires no snapshots."""
     spec = context.spec
     assert spec.vacuum is not None
-    other = "" if spec.vacuum.plan_only else f"the plan differs from the approved plan {spec.vacuum.approved_plan}"
+    reason = "" if spec.vacuum.plan_only else f"the plan differs from the approved plan {spec.vacuum.approved_plan}"
     return VacuumResult(
         run_id=spec.run_id,
         family=spec.family,
         attempt=spec.attempt,
         outcome=RunOutcome.PLANNED if found is not None else RunOutcome.NOTHING_TO_DO,
-        message=f"{spec.table.name}: {other}. Nothing was changed." if other else "",
+        message=f"{spec.table.name}: {reason}. Nothing was changed." if reason else "",
         plan=found.planned if found is not None else None,
         finished_time=datetime.now(UTC),
     )

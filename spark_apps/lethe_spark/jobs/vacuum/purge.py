@@ -134,19 +134,23 @@ def _candidate(file: Suspect) -> CandidateFile:
 
 
 def filterable(
-    base: Base, files: Collection[FileBounds], known: Mapping[str, Suspect], losses: Mapping[str, Loss], target: int
+    base: Base,
+    files: Collection[FileBounds],
+    suspects_by_path: Mapping[str, Suspect],
+    losses: Mapping[str, Loss],
+    target: int,
 ) -> dict[str, Loss]:
     """What the files lose that are purged one by one. The others are rewritten by Spark, together.
 
     Args:
-        known: By path.
+        suspects_by_path: By path.
         losses: Of the files that could be searched, by path.
         target: The target size of data files, in bytes.
     """
     candidates = []
     for f in files:
         loss = losses.get(f.path)
-        candidates.append(candidate(known[f.path], None if loss is None else loss.rows))
+        candidates.append(candidate(suspects_by_path[f.path], None if loss is None else loss.rows))
     traits = traits_of(base.iceberg, base.field_id)
     sorted_by_path = {c.bounds.path: is_sorted(traits, c) for c in one_by_one(traits, candidates, target)}
     return {path: replace(losses[path], in_order=in_order) for path, in_order in sorted_by_path.items()}
@@ -180,7 +184,7 @@ def filter_files(
     """
     if not files:
         return FilteredFiles((), frozenset())
-    files = sorted(files, key=lambda one: -one[0].bytes)  # the largest first, so that no task is alone at the end
+    files = sorted(files, key=lambda result: -result[0].bytes)  # the largest first, so that no task is alone at the end
     target = RegisterTarget.of(base.iceberg, base.field_id, may_lack=True)
     if has_ids := base.iceberg.metadata.format_version >= ROW_IDS_SINCE:
         target = with_row_ids(target)
@@ -196,16 +200,16 @@ def filter_files(
         return FilteredFiles((), frozenset())
     worker = Filter(target, table_properties(context))
     done: list[Filtered] = context.spark.sparkContext.parallelize(tasks, len(tasks)).map(worker.attempt).collect()
-    for one in done:
-        if one.unsuitable:
-            log.info("%s is rewritten by Spark: %s", one.path, one.unsuitable)
-    written = [one for one in done if one.document]
-    copied, encoded = sum(one.copied for one in written), sum(one.encoded for one in written)
-    sent, by_store = sum(one.sent for one in written), sum(one.by_store for one in written)
+    for result in done:
+        if result.unsuitable:
+            log.info("%s is rewritten by Spark: %s", result.path, result.unsuitable)
+    written = [result for result in done if result.document]
+    copied, encoded = sum(result.copied for result in written), sum(result.encoded for result in written)
+    sent, by_store = sum(result.sent for result in written), sum(result.by_store for result in written)
     log.info("%d files filtered: %d bytes copied, %d bytes encoded", len(written), copied, encoded)
     log.info("%d bytes were sent by workers, and %d bytes copied by the store itself", sent, by_store)
-    added = described(table, each(data_files(table, [one.document for one in written])))
-    return FilteredFiles(added, frozenset(one.path for one in written), copied)
+    added = described(table, each(data_files(table, [result.document for result in written])))
+    return FilteredFiles(added, frozenset(result.path for result in written), copied)
 
 
 @dataclass(frozen=True)
@@ -309,12 +313,12 @@ def write(context: RunContext, table: SparkTable, base: Base, step: PurgeProgres
     alone = [(written[path][0], loss) for path, loss in step.alone.items() if written[path][1].deletes().isEmpty()]
     filtered = filter_files(context, table, base, alone)
     added = filtered.added
-    rest = [f for f in plan.rewrite if f.path not in filtered.replaced]
-    if rest:
-        with scan_tasks(table, [written[f.path][1] for f in rest]) as scanned:
+    unfiltered = [f for f in plan.rewrite if f.path not in filtered.replaced]
+    if unfiltered:
+        with scan_tasks(table, [written[f.path][1] for f in unfiltered]) as scanned:
             ids = {t.id for t in plan.applied}
             counts = count_without_batches(scanned, base.batch_column, ids)
-            one_task = _largest_partition(rest) <= ONE_TASK_BYTES
+            one_task = _largest_partition(unfiltered) <= ONE_TASK_BYTES
             survivors: tuple[DataFile, ...] = ()
             try:
                 require_every_row(table.full_name, scanned.files, counts)
@@ -500,7 +504,7 @@ class Purging:
         active = self._observe(base)
         assert base.facts.head_id is not None
         all_rows_deleted = tuple(s.bounds for s in self.live.found.values() if s.all_rows_deleted and self._is_open(s))
-        dirty, emptied, rest = self._dirty(base)
+        dirty, emptied, postponed = self._dirty(base)
         target = target_bytes(self.spec.target_file_size_bytes, base.iceberg.properties)
         alone = filterable(base, dirty, self.live.found, self._losses(dirty), target)
         merged = self._merged([f for f in dirty if f.path not in alone])
@@ -509,15 +513,15 @@ class Purging:
         rewrite = (*dirty, *merged)
         along = also_purged(base.ledger, base.field_id, active, rewrite)
         applied = (*(t for t in active if t.id in held), *along)
-        plan = VacuumPlan(base.facts.head_id, all_rows_deleted, rewrite, active, applied, tuple(rest))
+        plan = VacuumPlan(base.facts.head_id, all_rows_deleted, rewrite, active, applied, tuple(postponed))
         size = sum(f.size for f in plan.rewrite)
         self.context.reporter.phase(
             Phase.PURGE_DATA,
             f"step {self.tally.steps + 1}: {len(plan.rewrite)} files to rewrite ({size} bytes), "
-            f"{len(all_rows_deleted)} to delete, {len(rest)} left",
+            f"{len(all_rows_deleted)} to delete, {len(postponed)} left",
         )
-        self.left = (*rest, *self._not_approved())
-        more = any(self._fits(f, size) for f in rest)
+        self.left = (*postponed, *self._not_approved())
+        more = any(self._fits(f, size) for f in postponed)
         return write(self.context, self.table, base, PurgeProgress(plan, merged, alone, more), target)
 
     def _observe(self, base: Base) -> tuple[Tombstone, ...]:
@@ -555,19 +559,19 @@ class Purging:
             s.bounds for s in self.live.found.values() if not s.all_rows_deleted and self._is_open(s)
         ]
         waiting = self.survey.in_order(may_contain_deleted_rows)
-        dirty, emptied, rest = list[FileBounds](), list[FileBounds](), list[FileBounds]()
+        dirty, emptied, postponed = list[FileBounds](), list[FileBounds](), list[FileBounds]()
         taken = searches = 0
-        for at, f in enumerate(waiting):
+        for index, f in enumerate(waiting):
             if dirty and taken + f.size > self.spec.step_bytes:
-                return dirty, emptied, rest + waiting[at:]
+                return dirty, emptied, postponed + waiting[index:]
             if not self._fits(f, taken):
-                rest.append(f)
+                postponed.append(f)
                 continue
             if f.path not in self.searched:
                 if searches and self.time_is_up():
-                    return dirty, emptied, rest + waiting[at:]
+                    return dirty, emptied, postponed + waiting[index:]
                 searches += 1
-                ahead = first_step([g for g in waiting[at:] if self._fits(g, taken)], self.spec.step_bytes)
+                ahead = first_step([g for g in waiting[index:] if self._fits(g, taken)], self.spec.step_bytes)
                 self.searched.search(self.context, base, [self.live.found[g.path] for g in ahead])
             if f.path in self.searched.missing:
                 continue
@@ -579,7 +583,7 @@ class Purging:
                 taken += f.size
             else:
                 self.cleared.add(f.path)
-        return dirty, emptied, rest
+        return dirty, emptied, postponed
 
     def _held(self, file: FileBounds) -> set[str]:
         """The ids of the tombstones of which a searched file holds rows."""
@@ -592,8 +596,8 @@ class Purging:
 
     def _is_open(self, file: Suspect) -> bool:
         path = file.bounds.path
-        known = path in self.cleared or path in self.searched.missing
-        return not known and (self.approved is None or path in self.approved)
+        is_settled = path in self.cleared or path in self.searched.missing
+        return not is_settled and (self.approved is None or path in self.approved)
 
     def _not_approved(self) -> tuple[FileBounds, ...]:
         if self.approved is None:
@@ -665,9 +669,9 @@ class Purging:
         """The number of rewritten files that could not be searched, if none of them held rows to purge; otherwise 0."""
         unsure = [f for f in plan.rewrite if f.path in self.searched.unsure]
         ids = {t.id for t in plan.applied}
-        known = sum(n for f in plan.rewrite for i, n in self.searched.rows.get(f.path, {}).items() if i in ids)
-        known += sum(f.records for f in plan.delete)
-        return len(unsure) if went <= known else 0
+        found_rows = sum(n for f in plan.rewrite for i, n in self.searched.rows.get(f.path, {}).items() if i in ids)
+        found_rows += sum(f.records for f in plan.delete)
+        return len(unsure) if went <= found_rows else 0
 
 
 def files_kept_changing(table: SparkTable, steps: int) -> ConflictError:
