@@ -707,6 +707,10 @@ def differing(before: Mapping[K, V], after: Mapping[K, V]) -> tuple[dict[K, V], 
     return get_many(before, keys), get_many(after, keys)
 
 
+def _chunks(part: Mapping[K, V]) -> dict[str, ChunkReader[K, V]]:
+    return {c.chunk.file: c for c in part.chunks} if isinstance(part, ChunkedPart) else {}
+
+
 def changed_batches(
     before: Mapping[str, BatchEntry], after: Mapping[str, BatchEntry], shown: Callable[[BatchEntry], Any]
 ) -> tuple[list[BatchEntry], frozenset[str]]:
@@ -754,7 +758,3 @@ def all_batches(batches: Mapping[str, BatchEntry]) -> Iterator[list[BatchEntry]]
     """The batches of a ledger, read piece by piece."""
     for some in all_entries(batches):
         yield list(some.values())
-
-
-def _chunks(part: Mapping[K, V]) -> dict[str, ChunkReader[K, V]]:
-    return {c.chunk.file: c for c in part.chunks} if isinstance(part, ChunkedPart) else {}

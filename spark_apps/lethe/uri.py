@@ -108,6 +108,10 @@ def place(uri: str) -> Place:
     return Place(f"{scheme}://{bucket}", _names(path))
 
 
+def _names(path: str) -> tuple[str, ...]:
+    return tuple(p for p in path.split("/") if p)
+
+
 def contains(outer: str, inner: str) -> bool:
     """Whether `inner` is `outer` or is below it, in any reading of the two."""
     inners = _readings(inner)
@@ -193,10 +197,6 @@ def _readings(uri: str) -> tuple[Place, ...]:
     readings += [Place("file", p.names[1:]) for p in readings if p.root == "file" and p.names[:1] == (_LOCALHOST,)]
     readings += [_without_dots(p) for p in readings]
     return tuple(dict.fromkeys(readings))
-
-
-def _names(path: str) -> tuple[str, ...]:
-    return tuple(p for p in path.split("/") if p)
 
 
 def _folded(location: Place) -> Place:

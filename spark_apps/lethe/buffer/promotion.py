@@ -229,6 +229,10 @@ def plan_removal(
     )
 
 
+def _plain(o: ListedObject) -> BufferedObject:
+    return BufferedObject(o.key, o.size, o.etag)
+
+
 def reason_document(entry: BatchEntry) -> str:
     """The content of the reason file. It does not depend on the run that writes it."""
     refusal = entry.refusal or Refusal("", "")
@@ -270,10 +274,6 @@ def is_mixed(batch: BufferedBatch, entry: BatchEntry | None) -> bool:
     If its removal had begun, it is unknown whether the producer still relies on the refused ones.
     """
     return is_left(batch, entry) and not set(batch.data_objects) <= set(entry.objects if entry else ())
-
-
-def _plain(o: ListedObject) -> BufferedObject:
-    return BufferedObject(o.key, o.size, o.etag)
 
 
 def mixed_message(entry: BatchEntry, buffer_uri: str) -> str:

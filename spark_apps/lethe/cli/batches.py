@@ -75,6 +75,73 @@ def batches(
             )
 
 
+def _row(b: BatchRow, hidden: bool, wide: bool) -> list[str]:
+    row = [b.batch_id, b.state, number_text(b.rows), time_text(b.state_time), number_text(b.snapshot_id)]
+    row += ["yes" if hidden else "no", _by(b)]
+    return [*row, number_text(b.bytes), number_text(b.objects), b.run_id or ""] if wide else row
+
+
+def _by(b: BatchRow) -> str:
+    """What set the state: a Restatement, a run, the batch that replaces it, or the reason for its refusal."""
+    if refusal := _refusal(b):
+        return refusal
+    if b.run_id is None:
+        return "producer"
+    who = b.restatement.rpartition("/")[0] or b.restatement if b.restatement else f"run {b.run_id[:12]}"
+    return f"{who}, replaced by {b.replaced_by}" if b.replaced_by else who
+
+
+def _tracked(
+    opened: Opened, table_ledger: Ledger, states: Collection[str], ids: Collection[str]
+) -> list[BatchRow] | None:
+    """The same from the table of batches. None: it does not exist, or does not show the ledger of the head."""
+    catalog, _, name = opened.name.partition(".")
+    try:
+        table = tracking.find(catalogs.load(catalog), name)
+    except InputError as e:
+        click.echo(f"lethe: {e.message}", err=True)
+        return None
+    shown = tracking.shown(table) if table is not None else None
+    if table is None or shown is None:
+        return None
+    if (shown.table_uuid, shown.ledger) != (opened.facts.uuid, opened.load_ledger().resolution.pointer or ""):
+        click.echo(
+            f"lethe: {tracking.name_of(opened.name)} shows version {shown.version} of the ledger, whose current version is "
+            f"{table_ledger.version}. This list is from the ledger. To update the table of batches, run "
+            f"`lethe track {opened.name}`.",
+            err=True,
+        )
+        return None
+    return sorted(read_rows(table, states, ids), key=_by_time)
+
+
+def _known(found: Iterable[BatchRow], table_ledger: Ledger, ids: Collection[str]) -> frozenset[str]:
+    return frozenset(b.batch_id for b in found) | get_many(table_ledger.batches, ids).keys()
+
+
+def _tombstoned(table_ledger: Ledger, field_id: int | None, found: Iterable[BatchRow]) -> frozenset[str]:
+    if field_id is None or not table_ledger.tombstones:
+        return frozenset()
+    return frozenset(id for _, id in get_many(table_ledger.tombstones, [(field_id, b.batch_id) for b in found]))
+
+
+def _document(b: BatchRow, hidden: frozenset[str]) -> dict[str, Any]:
+    return {
+        "id": b.batch_id,
+        "state": b.state,
+        "rows": b.rows,
+        "bytes": b.bytes,
+        "time": b.state_time,
+        "snapshotId": b.snapshot_id,
+        "run": b.run_id,
+        "restatement": b.restatement,
+        "replacedBy": b.replaced_by,
+        "refusal": _refusal(b) or None,
+        "tombstoned": b.batch_id in hidden,
+        "objects": b.objects or 0,
+    }
+
+
 @click.command()
 @table_argument
 @click.option("--rebuild", is_flag=True, help="Rebuild the whole table from the ledger, even if it is current.")
@@ -109,76 +176,9 @@ def select(table_ledger: Ledger, states: Iterable[str], ids: Iterable[str]) -> l
     return sorted((row_of(b) for b in entries if not state_names or b.state.value in state_names), key=_by_time)
 
 
-def _row(b: BatchRow, hidden: bool, wide: bool) -> list[str]:
-    row = [b.batch_id, b.state, number_text(b.rows), time_text(b.state_time), number_text(b.snapshot_id)]
-    row += ["yes" if hidden else "no", _by(b)]
-    return [*row, number_text(b.bytes), number_text(b.objects), b.run_id or ""] if wide else row
-
-
-def _tracked(
-    opened: Opened, table_ledger: Ledger, states: Collection[str], ids: Collection[str]
-) -> list[BatchRow] | None:
-    """The same from the table of batches. None: it does not exist, or does not show the ledger of the head."""
-    catalog, _, name = opened.name.partition(".")
-    try:
-        table = tracking.find(catalogs.load(catalog), name)
-    except InputError as e:
-        click.echo(f"lethe: {e.message}", err=True)
-        return None
-    shown = tracking.shown(table) if table is not None else None
-    if table is None or shown is None:
-        return None
-    if (shown.table_uuid, shown.ledger) != (opened.facts.uuid, opened.load_ledger().resolution.pointer or ""):
-        click.echo(
-            f"lethe: {tracking.name_of(opened.name)} shows version {shown.version} of the ledger, whose current version is "
-            f"{table_ledger.version}. This list is from the ledger. To update the table of batches, run "
-            f"`lethe track {opened.name}`.",
-            err=True,
-        )
-        return None
-    return sorted(read_rows(table, states, ids), key=_by_time)
-
-
-def _known(found: Iterable[BatchRow], table_ledger: Ledger, ids: Collection[str]) -> frozenset[str]:
-    return frozenset(b.batch_id for b in found) | get_many(table_ledger.batches, ids).keys()
-
-
 def _by_time(b: BatchRow) -> tuple[Any, str]:
     return b.state_time, b.batch_id
 
 
-def _tombstoned(table_ledger: Ledger, field_id: int | None, found: Iterable[BatchRow]) -> frozenset[str]:
-    if field_id is None or not table_ledger.tombstones:
-        return frozenset()
-    return frozenset(id for _, id in get_many(table_ledger.tombstones, [(field_id, b.batch_id) for b in found]))
-
-
 def _refusal(b: BatchRow) -> str:
     return ": ".join(t for t in (b.refusal_reason, b.refusal_message) if t)
-
-
-def _by(b: BatchRow) -> str:
-    """What set the state: a Restatement, a run, the batch that replaces it, or the reason for its refusal."""
-    if refusal := _refusal(b):
-        return refusal
-    if b.run_id is None:
-        return "producer"
-    who = b.restatement.rpartition("/")[0] or b.restatement if b.restatement else f"run {b.run_id[:12]}"
-    return f"{who}, replaced by {b.replaced_by}" if b.replaced_by else who
-
-
-def _document(b: BatchRow, hidden: frozenset[str]) -> dict[str, Any]:
-    return {
-        "id": b.batch_id,
-        "state": b.state,
-        "rows": b.rows,
-        "bytes": b.bytes,
-        "time": b.state_time,
-        "snapshotId": b.snapshot_id,
-        "run": b.run_id,
-        "restatement": b.restatement,
-        "replacedBy": b.replaced_by,
-        "refusal": _refusal(b) or None,
-        "tombstoned": b.batch_id in hidden,
-        "objects": b.objects or 0,
-    }

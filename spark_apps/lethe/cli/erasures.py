@@ -264,6 +264,34 @@ def list_(table: str, output: str, as_json: bool, batch_column: str) -> None:
             print_table((*_HEADERS, *(_WIDE if wide else ())), (_row(k, wide) for k in listed))
 
 
+def _row(erasure: ListedErasure, wide: bool) -> list[str]:
+    outcome, pending, request = erasure.outcome, erasure.pending, erasure.result.provenance
+    row = [erasure.name, erasure.result.operation or "", _state(erasure)]
+    row += [time_text(pending.evict_by if pending else None), time_text(outcome.verified_time if outcome else None)]
+    row += [request.ticket if request else "", outcome.record.rpartition("/")[2] if outcome else ""]
+    blockers = ", ".join(str(b) for b in pending.blockers) if pending else ""
+    return (
+        [*row, blockers, request.reason if request else "", outcome.record_sha256 if outcome else ""] if wide else row
+    )
+
+
+def _document(erasure: ListedErasure) -> dict[str, Any]:
+    outcome, pending, request = erasure.outcome, erasure.pending, erasure.result.provenance
+    return {
+        "restatement": erasure.name,
+        "key": erasure.key,
+        "operation": erasure.result.operation or "",
+        "state": _state(erasure),
+        "dueTime": pending.evict_by if pending else None,
+        "blockedBy": [str(b) for b in pending.blockers] if pending else [],
+        "reason": (request.reason if request else "") or None,
+        "ticket": (request.ticket if request else "") or None,
+        "verifiedTime": outcome.verified_time if outcome else None,
+        "record": outcome.record if outcome else None,
+        "recordSha256": outcome.record_sha256 if outcome else None,
+    }
+
+
 @erasures.command()
 @table_or_dataset
 @click.argument("restatement")
@@ -304,6 +332,15 @@ def show(table: str, restatement: str, as_json: bool, batch_column: str) -> None
     )
     for text in record.document.get("not-covered") or ():
         click.echo(f"not covered    {text}")
+
+
+def _the_only(found: Sequence[ListedErasure], name: str) -> ListedErasure:
+    if len(found) > 1:
+        keys = ", ".join(k.key for k in found)
+        raise InputError(
+            "AmbiguousErasure", f"{name!r} was created {len(found)} times. Give one of these keys instead: {keys}."
+        )
+    return found[0]
 
 
 @erasures.command()
@@ -529,46 +566,9 @@ def _values(content: bytes, path: str) -> list[str]:
     return values
 
 
-def _the_only(found: Sequence[ListedErasure], name: str) -> ListedErasure:
-    if len(found) > 1:
-        keys = ", ".join(k.key for k in found)
-        raise InputError(
-            "AmbiguousErasure", f"{name!r} was created {len(found)} times. Give one of these keys instead: {keys}."
-        )
-    return found[0]
-
-
 def _state(erasure: ListedErasure) -> str:
     if erasure.pending is None:
         return "verified"
     if not erasure.pending.is_purged:
         return "rows in table"
     return "blocked" if erasure.pending.blockers_count else "not verified"
-
-
-def _row(erasure: ListedErasure, wide: bool) -> list[str]:
-    outcome, pending, request = erasure.outcome, erasure.pending, erasure.result.provenance
-    row = [erasure.name, erasure.result.operation or "", _state(erasure)]
-    row += [time_text(pending.evict_by if pending else None), time_text(outcome.verified_time if outcome else None)]
-    row += [request.ticket if request else "", outcome.record.rpartition("/")[2] if outcome else ""]
-    blockers = ", ".join(str(b) for b in pending.blockers) if pending else ""
-    return (
-        [*row, blockers, request.reason if request else "", outcome.record_sha256 if outcome else ""] if wide else row
-    )
-
-
-def _document(erasure: ListedErasure) -> dict[str, Any]:
-    outcome, pending, request = erasure.outcome, erasure.pending, erasure.result.provenance
-    return {
-        "restatement": erasure.name,
-        "key": erasure.key,
-        "operation": erasure.result.operation or "",
-        "state": _state(erasure),
-        "dueTime": pending.evict_by if pending else None,
-        "blockedBy": [str(b) for b in pending.blockers] if pending else [],
-        "reason": (request.reason if request else "") or None,
-        "ticket": (request.ticket if request else "") or None,
-        "verifiedTime": outcome.verified_time if outcome else None,
-        "record": outcome.record if outcome else None,
-        "recordSha256": outcome.record_sha256 if outcome else None,
-    }

@@ -266,6 +266,46 @@ class SearchedValues:
         return False
 
 
+def _leaves(array: pa.Array) -> Iterator[pa.Array]:
+    kind = array.type
+    if isinstance(array, pa.ExtensionArray):
+        yield from _leaves(array.storage)
+    elif pa.types.is_dictionary(kind):
+        yield from _leaves(array.dictionary)
+    elif pa.types.is_struct(kind):
+        for inner in array.flatten():
+            yield from _leaves(inner)
+    elif pa.types.is_map(kind):
+        yield from _leaves(array.keys)
+        yield from _leaves(array.items)
+    elif is_list(kind):
+        yield from _leaves(array.flatten())
+    else:
+        yield array
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _forms_of(text: str) -> Iterator[bytes]:
+    yield from (form.encode() for form in (text, quote(text), quote(text, safe=""), quote_plus(text)))
+    yield json.dumps(text)[1:-1].encode()
+    yield text.encode("utf-16-le")
+    yield text.encode("utf-16-be")
+    with suppress(UnicodeEncodeError):
+        yield text.encode("latin-1")
+    with suppress(ValueError):
+        yield uuid.UUID(text).bytes
+    data = text.encode()
+    for shift, start in ((0, 0), (1, 2), (2, 3)):  # in Base64, the form depends on what comes before
+        encoded = base64.b64encode(b"\0" * shift + data)
+        yield encoded[start : (shift + len(data)) * 8 // 6]
+
+
 def holds(path: str, content: bytes, values: SearchedValues) -> bool:
     """Whether an object holds one of the values, in its path or in its content.
 
@@ -483,24 +523,6 @@ def _ids_in_avro(stream: BinaryIO, column: str) -> list[str]:
     return [str(r[column]) for r in records if isinstance(r, dict) and r.get(column) is not None]
 
 
-def _leaves(array: pa.Array) -> Iterator[pa.Array]:
-    kind = array.type
-    if isinstance(array, pa.ExtensionArray):
-        yield from _leaves(array.storage)
-    elif pa.types.is_dictionary(kind):
-        yield from _leaves(array.dictionary)
-    elif pa.types.is_struct(kind):
-        for inner in array.flatten():
-            yield from _leaves(inner)
-    elif pa.types.is_map(kind):
-        yield from _leaves(array.keys)
-        yield from _leaves(array.items)
-    elif is_list(kind):
-        yield from _leaves(array.flatten())
-    else:
-        yield array
-
-
 def _scalars(value: Any) -> Iterator[Any]:
     if isinstance(value, dict):
         # Avro has no maps with keys of numbers, so a manifest has lists of such pairs.
@@ -522,28 +544,6 @@ def _is_text(content: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _forms_of(text: str) -> Iterator[bytes]:
-    yield from (form.encode() for form in (text, quote(text), quote(text, safe=""), quote_plus(text)))
-    yield json.dumps(text)[1:-1].encode()
-    yield text.encode("utf-16-le")
-    yield text.encode("utf-16-be")
-    with suppress(UnicodeEncodeError):
-        yield text.encode("latin-1")
-    with suppress(ValueError):
-        yield uuid.UUID(text).bytes
-    data = text.encode()
-    for shift, start in ((0, 0), (1, 2), (2, 3)):  # in Base64, the form depends on what comes before
-        encoded = base64.b64encode(b"\0" * shift + data)
-        yield encoded[start : (shift + len(data)) * 8 // 6]
 
 
 @dataclass(frozen=True)

@@ -320,6 +320,22 @@ def _named(objects: Sequence[str]) -> list[str]:
     return [*every[:FILES_AT_MOST], more]
 
 
+def _request(result: RequestResult, batch_ids_digest: str) -> dict[str, Any]:
+    """Who requested it and why, as far as known, and digests to compare it with the request."""
+    provenance = result.provenance or Provenance()
+    return {
+        "name": result.name,
+        "uid": provenance.uid or None,
+        "created-time": _text(provenance.created_time),
+        "reason": provenance.reason or None,
+        "ticket": provenance.ticket or None,
+        "batch-ids-digest": batch_ids_digest or None,
+        "values-digest": result.values_digest or None,
+        "managers": [{"name": m.name, "operation": m.operation, "time": _text(m.time)} for m in provenance.managers],
+        "marks": dict(sorted(provenance.marks.items())),
+    }
+
+
 def canonical(document: Mapping[str, Any]) -> bytes:
     """The canonical form of a document.
 
@@ -335,22 +351,6 @@ def file_prefix(key: str) -> str:
     The rest of a name depends on the content, so different contents have different names.
     """
     return f"{hashlib.sha256(key.encode()).hexdigest()[:16]}-"
-
-
-def _request(result: RequestResult, batch_ids_digest: str) -> dict[str, Any]:
-    """Who requested it and why, as far as known, and digests to compare it with the request."""
-    provenance = result.provenance or Provenance()
-    return {
-        "name": result.name,
-        "uid": provenance.uid or None,
-        "created-time": _text(provenance.created_time),
-        "reason": provenance.reason or None,
-        "ticket": provenance.ticket or None,
-        "batch-ids-digest": batch_ids_digest or None,
-        "values-digest": result.values_digest or None,
-        "managers": [{"name": m.name, "operation": m.operation, "time": _text(m.time)} for m in provenance.managers],
-        "marks": dict(sorted(provenance.marks.items())),
-    }
 
 
 def _text(time: datetime | None) -> str | None:

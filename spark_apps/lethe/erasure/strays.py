@@ -268,6 +268,22 @@ def _is_small(object_place: Place) -> bool:
     )
 
 
+def _of_other_tables(paths: Iterable[str], locations: Locations) -> list[Place]:
+    """The folders below the locations that belong to other tables: their metadata is in them."""
+    own, metadata = {place(u) for u in locations.own}, [place(u) for u in locations.metadata]
+    tables = (file_place for path in paths if path.endswith(TABLE_FILES) and (file_place := place(path)).names)
+    places = {
+        Place(file_place.root, file_place.names[:-2])
+        for file_place in tables
+        if not any(_below(m, file_place) for m in metadata)
+    }
+    return [f for f in places if f not in own and not any(_below(f, o) for o in own)]
+
+
+def _is_own(object_place: Place, locations: Locations) -> bool:
+    return any(_below(place(u), object_place) for u in locations.own)
+
+
 def replacement_folders(
     requests: Iterable[Mapping[str, Any]], open_erasures: Collection[OpenErasure]
 ) -> tuple[str, ...]:
@@ -297,6 +313,13 @@ def may_hold(stray: Stray, content: StrayContent, open_erasure: OpenErasure, wri
     purged = open_erasure.erasure.purged_time
     # No writer takes longer from loading the table to writing its last file.
     return purged is None or stray.modified <= purged + UNPUBLISHED_FOR
+
+
+def _may_have_written(writer: Writer, open_erasure: OpenErasure) -> bool:
+    """Whether the writer may have written such rows; for records, also any run that began before they were purged."""
+    purged = open_erasure.erasure.purged_at
+    before = purged is None or writer.since < purged
+    return writer.may_write(open_erasure) or (open_erasure.by_records and before)
 
 
 def late(stray: Stray, content: StrayContent, open_erasures: Collection[OpenErasure]) -> Uncovered | None:
@@ -387,35 +410,12 @@ def upload_origin(path: str, locations: Locations, writers: Iterable[Writer]) ->
     return UploadOrigin.RECORD if any(_below(folder, object_place) for folder in folders) else UploadOrigin.OTHER
 
 
-def _may_have_written(writer: Writer, open_erasure: OpenErasure) -> bool:
-    """Whether the writer may have written such rows; for records, also any run that began before they were purged."""
-    purged = open_erasure.erasure.purged_at
-    before = purged is None or writer.since < purged
-    return writer.may_write(open_erasure) or (open_erasure.by_records and before)
-
-
-def _of_other_tables(paths: Iterable[str], locations: Locations) -> list[Place]:
-    """The folders below the locations that belong to other tables: their metadata is in them."""
-    own, metadata = {place(u) for u in locations.own}, [place(u) for u in locations.metadata]
-    tables = (file_place for path in paths if path.endswith(TABLE_FILES) and (file_place := place(path)).names)
-    places = {
-        Place(file_place.root, file_place.names[:-2])
-        for file_place in tables
-        if not any(_below(m, file_place) for m in metadata)
-    }
-    return [f for f in places if f not in own and not any(_below(f, o) for o in own)]
-
-
 def _run_of(object_place: Place, data: Iterable[Place]) -> str:
     for folder in data:
         inner_names = object_place.names[len(folder.names) :]
         if _below(folder, object_place) and len(inner_names) > 1 and _RUN.fullmatch(inner_names[0]):
             return inner_names[0]
     return ""
-
-
-def _is_own(object_place: Place, locations: Locations) -> bool:
-    return any(_below(place(u), object_place) for u in locations.own)
 
 
 def _below(outer: Place, inner: Place) -> bool:

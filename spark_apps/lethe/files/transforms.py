@@ -81,6 +81,20 @@ def parse_transform(text: str) -> Transform:
     return Transform(kind, _parts(match["of"]))
 
 
+def _parts(column: str) -> tuple[str, ...]:
+    parts = re.findall(PART_PATTERN, column, re.DOTALL)
+    return tuple(p[1:-1].replace("``", "`") if p.startswith("`") else p for p in parts)
+
+
+def _invalid(text: str) -> InputError:
+    return InputError(
+        "InvalidTableDefinition",
+        f"spec.table.create.partitionBy: {text[:100]!r} is not a partition field. Expected a column; identity, years, months, "
+        "days or hours of a column; bucket(16, column); or truncate(4, column). Put a column name with characters other "
+        "than letters, digits and underscores between backticks.",
+    )
+
+
 def parse_transforms(texts: Iterable[str]) -> tuple[Transform, ...]:
     """Parse partition fields.
 
@@ -103,17 +117,3 @@ def check_properties(properties: Mapping[str, str]) -> None:
             f"spec.table.create.properties: {', '.join(reserved)} cannot be set. The catalog chooses the table's location; leave "
             "the property out.",
         )
-
-
-def _parts(column: str) -> tuple[str, ...]:
-    parts = re.findall(PART_PATTERN, column, re.DOTALL)
-    return tuple(p[1:-1].replace("``", "`") if p.startswith("`") else p for p in parts)
-
-
-def _invalid(text: str) -> InputError:
-    return InputError(
-        "InvalidTableDefinition",
-        f"spec.table.create.partitionBy: {text[:100]!r} is not a partition field. Expected a column; identity, years, months, "
-        "days or hours of a column; bucket(16, column); or truncate(4, column). Put a column name with characters other "
-        "than letters, digits and underscores between backticks.",
-    )

@@ -301,6 +301,13 @@ def _without_tables_properties(catalog: Catalog) -> Catalog:
     return catalog
 
 
+def _with_timeouts(uri: str) -> str:
+    """A PostgreSQL URI with timeouts, unless it sets its own."""
+    parts = urlsplit(uri)
+    query = dict(parse_qsl(parts.query))
+    return parts._replace(query=urlencode({**_POSTGRESQL_TIMEOUTS, **query})).geturl()
+
+
 def require_history(name: str, catalog_properties: Mapping[str, str]) -> None:
     """Check, once per process, that a REST catalog does not hide the history of tables.
 
@@ -368,13 +375,6 @@ def require_service(name: str, catalog_properties: Mapping[str, str]) -> None:
             "Dataset's table has several writers: runs, the operator, and other engines. Use a catalog of type sql, rest or "
             "glue, or write the table from your own Spark jobs with lethe_spark.",
         )
-
-
-def _with_timeouts(uri: str) -> str:
-    """A PostgreSQL URI with timeouts, unless it sets its own."""
-    parts = urlsplit(uri)
-    query = dict(parse_qsl(parts.query))
-    return parts._replace(query=urlencode({**_POSTGRESQL_TIMEOUTS, **query})).geturl()
 
 
 def spark_properties(name: str, catalog_properties: Mapping[str, str]) -> dict[str, str]:

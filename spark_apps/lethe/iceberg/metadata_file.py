@@ -77,6 +77,20 @@ def unknown_columns(schema: Schema) -> dict[str, str]:
     return {name: kind for name, kind in unknown if kind is not None}
 
 
+def _unknown_in(field: NestedField) -> Iterator[str]:
+    kind = field.field_type
+    if (remembered := _remembered(field)) is not None:
+        yield remembered
+    elif isinstance(kind, StructType):
+        for inner in kind.fields:
+            yield from _unknown_in(inner)
+    elif isinstance(kind, ListType):
+        yield from _unknown_in(kind.element_field)
+    elif isinstance(kind, MapType):
+        yield from _unknown_in(kind.key_field)
+        yield from _unknown_in(kind.value_field)
+
+
 def is_required(field: NestedField) -> bool:
     """Whether the table requires values of a field."""
     return field.required or (field.doc or "").startswith(REMEMBERED_REQUIRED)
@@ -112,20 +126,6 @@ def _remembered(field: NestedField) -> str | None:
         return None
     doc = field.doc or ""
     return next((doc.removeprefix(p) for p in (REMEMBERED, REMEMBERED_REQUIRED) if doc.startswith(p)), None)
-
-
-def _unknown_in(field: NestedField) -> Iterator[str]:
-    kind = field.field_type
-    if (remembered := _remembered(field)) is not None:
-        yield remembered
-    elif isinstance(kind, StructType):
-        for inner in kind.fields:
-            yield from _unknown_in(inner)
-    elif isinstance(kind, ListType):
-        yield from _unknown_in(kind.element_field)
-    elif isinstance(kind, MapType):
-        yield from _unknown_in(kind.key_field)
-        yield from _unknown_in(kind.value_field)
 
 
 @dataclass(frozen=True)
@@ -263,6 +263,19 @@ class MetadataWork(ObjectWork):
             return None
 
 
+def _needed(document: Mapping[str, Any]) -> dict[str, Any]:
+    needed: dict[str, Any] = {k: document[k] for k in _PLAIN if document.get(k) is not None}
+    properties = document.get("properties") or {}
+    needed["properties"] = {k: str(v) for k, v in properties.items() if k in names.LOCATION_PROPERTIES}
+    for name, keys in _LISTS.items():
+        entries = [e for e in document.get(name) or () if isinstance(e, dict)]
+        needed[name] = [{k: e[k] for k in keys if k in e} for e in entries]
+        if name == "snapshots":
+            for kept, entry in zip(needed[name], entries, strict=True):
+                kept["summary"] = {k: "" for k in entry.get("summary") or () if k.startswith(PARTITION_SUMMARY)}
+    return needed
+
+
 class ManifestListWork(ObjectWork):
     """Reads which manifests a manifest list names."""
 
@@ -309,16 +322,3 @@ def _opening(io: FileIO) -> Open:
             return None
 
     return open_object
-
-
-def _needed(document: Mapping[str, Any]) -> dict[str, Any]:
-    needed: dict[str, Any] = {k: document[k] for k in _PLAIN if document.get(k) is not None}
-    properties = document.get("properties") or {}
-    needed["properties"] = {k: str(v) for k, v in properties.items() if k in names.LOCATION_PROPERTIES}
-    for name, keys in _LISTS.items():
-        entries = [e for e in document.get(name) or () if isinstance(e, dict)]
-        needed[name] = [{k: e[k] for k in keys if k in e} for e in entries]
-        if name == "snapshots":
-            for kept, entry in zip(needed[name], entries, strict=True):
-                kept["summary"] = {k: "" for k in entry.get("summary") or () if k.startswith(PARTITION_SUMMARY)}
-    return needed

@@ -68,6 +68,16 @@ def native_deletes(io: FileIO, manifests: Iterable[ManifestFile]) -> NativeDelet
     return NativeDeleteFiles(_frozen(of_file), _frozen(of_spec), frozenset(of_any))
 
 
+def _frozen(deletes: Mapping[Any, set[str]]) -> dict[Any, frozenset[str]]:
+    return {key: frozenset(sequence_numbers) for key, sequence_numbers in deletes.items()}
+
+
+def _name(file: Mapping[str, Any]) -> str:
+    """A file may contain several deletion vectors, so its name includes the offset."""
+    offset = file.get("content_offset")
+    return str(file["file_path"]) if offset is None else f"{file['file_path']}#{offset}"
+
+
 def is_unpartitioned(spec: PartitionSpec) -> bool:
     """Whether a partition spec has no partitions for Iceberg.
 
@@ -110,16 +120,6 @@ def vectors(io: FileIO, manifests: Iterable[ManifestFile]) -> dict[str, frozense
             if offset is not None and path is not None:
                 vectors_by_file.setdefault(path, set()).add((str(file["file_path"]), int(offset)))
     return {path: frozenset(offsets) for path, offsets in vectors_by_file.items()}
-
-
-def _frozen(deletes: Mapping[Any, set[str]]) -> dict[Any, frozenset[str]]:
-    return {key: frozenset(sequence_numbers) for key, sequence_numbers in deletes.items()}
-
-
-def _name(file: Mapping[str, Any]) -> str:
-    """A file may contain several deletion vectors, so its name includes the offset."""
-    offset = file.get("content_offset")
-    return str(file["file_path"]) if offset is None else f"{file['file_path']}#{offset}"
 
 
 def referenced(file: Mapping[str, Any]) -> str | None:

@@ -246,6 +246,95 @@ def exact(values: pa.ChunkedArray, field: pa.Field, finite: bool = False) -> pa.
     return first_flaw(values, lambda some: _problem(some, field.type, field.nullable, field.name))
 
 
+def _is_sound(values: pa.ChunkedArray, field: pa.Field) -> bool:
+    """Whether the column can hold all values, which have its type."""
+    if not field.nullable and values.null_count:
+        return False
+    if _has_limits(field.type):
+        try:
+            for chunk in values.chunks:
+                chunk.validate(full=True)
+        except pa.ArrowInvalid:
+            return False
+    return not _needs_walk(field.type) or all(_walk_is_sound(chunk, field.type) for chunk in values.chunks)
+
+
+@lru_cache(1000)
+def _has_limits(t: pa.DataType) -> bool:
+    """Whether Arrow knows values of this type that are not valid: text that is not UTF-8, decimals with too many digits."""
+    return is_text(t) or pa.types.is_decimal(t) or any(_has_limits(f.type) for f in _fields(t))
+
+
+def _walk_is_sound(array: pa.Array, t: pa.DataType) -> bool:
+    if not pa.types.is_nested(t):
+        return is_within_calendar(array)
+    for _, field, part, absent in nested(array, t):
+        if not field.nullable and part.null_count > absent:
+            return False
+        if _needs_walk(field.type) and not _walk_is_sound(part, field.type):
+            return False
+    return True
+
+
+@lru_cache(1000)
+def _has_floats(t: pa.DataType) -> bool:
+    return pa.types.is_floating(t) or any(_has_floats(f.type) for f in _fields(t))
+
+
+def _infinite(array: pa.Array, path: str) -> tuple[str, str] | None:
+    """The path of a number that is not finite; None: all are."""
+    for part, values in leaves(array, path):
+        if pa.types.is_floating(values.type) and not pc.all(pc.is_finite(values), min_count=0).as_py():
+            return part, f"holds NaN, or a number that is too large for the type {values.type}"
+    return None
+
+
+def _problem(
+    array: pa.Array, target: pa.DataType, nullable: bool, path: str, absent: int = 0
+) -> tuple[str, str] | None:
+    """The path of a value that the type cannot hold, and why; None: it holds all."""
+    if not nullable and array.null_count > absent:
+        return path, "holds a null, but the table requires a value"
+    array = unwrapped(array)
+    if pa.types.is_null(array.type):
+        return None
+    if pa.types.is_nested(target):
+        for name, field, part, nulls in nested(array, target):
+            # Arrow checks the keys of maps.
+            if text := _problem(part, field.type, field.nullable or name == "key", f"{path}.{name}", nulls):
+                return text
+        return None
+    if problem := _leaf_problem(array, target):
+        return path, problem
+    return None
+
+
+def _leaf_problem(array: pa.Array, target: pa.DataType) -> str | None:
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return _invalid(array.type, target)
+    try:
+        converted = array.cast(target, safe=True)
+    except _FAILURES:
+        if is_bytes(array.type) and is_text(target):
+            return "holds text that is not UTF-8"
+        return f"is {kind_of(array.type)} and holds a value that cannot be converted to {kind_of(target)} without loss"
+    try:
+        converted.validate(full=True)
+    except pa.ArrowInvalid:
+        return _invalid(target, target)
+    return None if is_within_calendar(converted) else f"holds a {target} outside the years 1 to 9999"
+
+
+def _invalid(actual: pa.DataType, target: pa.DataType) -> str:
+    if is_text(actual):
+        return "holds text that is not UTF-8"
+    if pa.types.is_decimal(actual):
+        return f"holds a number with too many digits, expected {kind_of(target)}"
+    return f"holds a value that is damaged, expected {kind_of(target)}"
+
+
 def first_flaw(values: pa.ChunkedArray, problem: Callable[[pa.Array], tuple[str, str] | None]) -> Flaw:
     """Find the first row with a problem. There must be one.
 
@@ -262,9 +351,6 @@ def first_flaw(values: pa.ChunkedArray, problem: Callable[[pa.Array], tuple[str,
     flaws = [p for chunk in values.slice(start, 1).chunks if (p := problem(chunk))]
     path, text = flaws[0] if flaws else ("", "holds a value that cannot be read")
     return Flaw(start, path, text)
-
-
-# --- Conversion -------------------------------------------------------------------------------------------------------
 
 
 def _safe_cast(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -407,33 +493,6 @@ def _has_required(t: pa.DataType) -> bool:
     return any(_requires(t, f) or _has_required(f.type) for f in _fields(t))
 
 
-# --- Checks -----------------------------------------------------------------------------------------------------------
-
-
-def _is_sound(values: pa.ChunkedArray, field: pa.Field) -> bool:
-    """Whether the column can hold all values, which have its type."""
-    if not field.nullable and values.null_count:
-        return False
-    if _has_limits(field.type):
-        try:
-            for chunk in values.chunks:
-                chunk.validate(full=True)
-        except pa.ArrowInvalid:
-            return False
-    return not _needs_walk(field.type) or all(_walk_is_sound(chunk, field.type) for chunk in values.chunks)
-
-
-@lru_cache(1000)
-def _has_limits(t: pa.DataType) -> bool:
-    """Whether Arrow knows values of this type that are not valid: text that is not UTF-8, decimals with too many digits."""
-    return is_text(t) or pa.types.is_decimal(t) or any(_has_limits(f.type) for f in _fields(t))
-
-
-@lru_cache(1000)
-def _has_floats(t: pa.DataType) -> bool:
-    return pa.types.is_floating(t) or any(_has_floats(f.type) for f in _fields(t))
-
-
 @lru_cache(1000)
 def _needs_walk(t: pa.DataType) -> bool:
     """Whether dates, timestamps or required nested values must be checked."""
@@ -456,17 +515,6 @@ def _fields(t: pa.DataType) -> Iterator[pa.Field]:
         yield from (t.key_field, t.item_field)
     elif pa.types.is_list(t):
         yield t.value_field
-
-
-def _walk_is_sound(array: pa.Array, t: pa.DataType) -> bool:
-    if not pa.types.is_nested(t):
-        return is_within_calendar(array)
-    for _, field, part, absent in nested(array, t):
-        if not field.nullable and part.null_count > absent:
-            return False
-        if _needs_walk(field.type) and not _walk_is_sound(part, field.type):
-            return False
-    return True
 
 
 def nested(array: pa.Array, t: pa.DataType) -> Iterator[tuple[str, pa.Field, pa.Array, int]]:
@@ -497,63 +545,6 @@ def is_within_calendar(values: pa.Array | pa.ChunkedArray) -> bool:
         return True
     limits = pc.min_max(values.cast(plain)).as_py()
     return limits["min"] is None or within(limits["min"], limits["max"])
-
-
-def _infinite(array: pa.Array, path: str) -> tuple[str, str] | None:
-    """The path of a number that is not finite; None: all are."""
-    for part, values in leaves(array, path):
-        if pa.types.is_floating(values.type) and not pc.all(pc.is_finite(values), min_count=0).as_py():
-            return part, f"holds NaN, or a number that is too large for the type {values.type}"
-    return None
-
-
-# --- Messages ---------------------------------------------------------------------------------------------------------
-
-
-def _problem(
-    array: pa.Array, target: pa.DataType, nullable: bool, path: str, absent: int = 0
-) -> tuple[str, str] | None:
-    """The path of a value that the type cannot hold, and why; None: it holds all."""
-    if not nullable and array.null_count > absent:
-        return path, "holds a null, but the table requires a value"
-    array = unwrapped(array)
-    if pa.types.is_null(array.type):
-        return None
-    if pa.types.is_nested(target):
-        for name, field, part, nulls in nested(array, target):
-            # Arrow checks the keys of maps.
-            if text := _problem(part, field.type, field.nullable or name == "key", f"{path}.{name}", nulls):
-                return text
-        return None
-    if problem := _leaf_problem(array, target):
-        return path, problem
-    return None
-
-
-def _leaf_problem(array: pa.Array, target: pa.DataType) -> str | None:
-    try:
-        array.validate(full=True)
-    except pa.ArrowInvalid:
-        return _invalid(array.type, target)
-    try:
-        converted = array.cast(target, safe=True)
-    except _FAILURES:
-        if is_bytes(array.type) and is_text(target):
-            return "holds text that is not UTF-8"
-        return f"is {kind_of(array.type)} and holds a value that cannot be converted to {kind_of(target)} without loss"
-    try:
-        converted.validate(full=True)
-    except pa.ArrowInvalid:
-        return _invalid(target, target)
-    return None if is_within_calendar(converted) else f"holds a {target} outside the years 1 to 9999"
-
-
-def _invalid(actual: pa.DataType, target: pa.DataType) -> str:
-    if is_text(actual):
-        return "holds text that is not UTF-8"
-    if pa.types.is_decimal(actual):
-        return f"holds a number with too many digits, expected {kind_of(target)}"
-    return f"holds a value that is damaged, expected {kind_of(target)}"
 
 
 def _names(t: pa.DataType) -> list[str]:
@@ -672,9 +663,6 @@ def calendar_of(metadata: Mapping[bytes, Any] | None) -> HybridCalendar | None:
     if b"org.apache.spark.legacyINT96" in metadata:
         return HybridCalendar(f"{spark} with int96RebaseModeInWrite LEGACY", utc, datetimes=False)
     return None
-
-
-# --- ORC --------------------------------------------------------------------------------------------------------------
 
 
 def calendar_of_orc(tail: bytes) -> HybridCalendar | None:

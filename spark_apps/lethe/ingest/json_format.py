@@ -267,9 +267,6 @@ def _in_json(target: pa.DataType) -> bool:
     return not (pa.types.is_map(target) or pa.types.is_binary(target))
 
 
-# --- Finding the line, the column and the problem ---------------------------------------------------------------------
-
-
 def refuse_other_value(line: bytes) -> NoReturn:
     """Say what a line is that is not an object.
 
@@ -420,6 +417,14 @@ def _in_range(text: str, target: pa.DataType) -> bool:
     return True
 
 
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def time_problem(text: str, target: pa.DataType) -> str | None:
     """Why a text is not a date or a timestamp of this type."""
     try:
@@ -436,14 +441,6 @@ def zone_hint(arrow: str) -> str:
     if "a zone offset" in arrow:
         return ": expected an instant, with a zone offset such as Z"
     return ""
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 _KINDS: Final[Mapping[type, str]] = {

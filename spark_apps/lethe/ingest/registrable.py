@@ -158,6 +158,13 @@ class RegisterTarget:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
+def _batch_column_missing(file: Any, target: RegisterTarget) -> str | None:
+    name = target.name(target.field_id)
+    if name in (file.column(n).path for n in range(len(file))):
+        return None
+    return f"column {name}, the batch column, is missing; a registered file holds the batch's id in every row"
+
+
 @dataclass(frozen=True)
 class RegistrableFile:
     """A file that can be registered."""
@@ -214,13 +221,6 @@ def columns_of(metadata: Any, target: RegisterTarget) -> dict[int, ColumnStatist
 def _read(metadata: Any, schema: FileSchema) -> dict[int, ColumnStatistics]:
     groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
     return {c.field_id: c.read(groups) for c in schema.columns}
-
-
-def _batch_column_missing(file: Any, target: RegisterTarget) -> str | None:
-    name = target.name(target.field_id)
-    if name in (file.column(n).path for n in range(len(file))):
-        return None
-    return f"column {name}, the batch column, is missing; a registered file holds the batch's id in every row"
 
 
 def _check_codecs(metadata: Any) -> None:
@@ -562,6 +562,33 @@ class _FooterReading:
         self._add(unit.of, error=FileError(unit.name, TOO_COSTLY, f"its footer: {why}"))
 
 
+def _part(store: BufferedFiles, task: FileTask, count: int) -> bytes:
+    """The last bytes of the file, if it is as it was listed.
+
+    Raises:
+        _OtherFile: The file has changed.
+        Unread: A file could not be fetched.
+        BufferAway: The buffer does not respond.
+    """
+    content = store.part(task, task.size - count, count)
+    if isinstance(content, Unread):
+        raise content
+    if content is None:
+        raise _OtherFile
+    return content
+
+
+def _last(source: Bytes, task: FileTask, count: int) -> bytes:
+    """The last bytes of an open file.
+
+    Raises:
+        BufferAway: The store failed.
+    """
+    if source.content is not None:
+        return bytes(source.content[task.size - count :])
+    return source.range(task.uri, task.size - count, count)
+
+
 @dataclass(frozen=True)
 class FooterWork:
     """What a decoder does with footers."""
@@ -651,30 +678,3 @@ def metadata_of(tail: "bytes | memoryview") -> pq.FileMetaData:
         # abort the process, because pyarrow does not catch the exception of the Parquet library.
         raise BadFile("UnreadableFile", f"it is encrypted, expected plain {FORMAT}")
     return metadata
-
-
-def _part(store: BufferedFiles, task: FileTask, count: int) -> bytes:
-    """The last bytes of the file, if it is as it was listed.
-
-    Raises:
-        _OtherFile: The file has changed.
-        Unread: A file could not be fetched.
-        BufferAway: The buffer does not respond.
-    """
-    content = store.part(task, task.size - count, count)
-    if isinstance(content, Unread):
-        raise content
-    if content is None:
-        raise _OtherFile
-    return content
-
-
-def _last(source: Bytes, task: FileTask, count: int) -> bytes:
-    """The last bytes of an open file.
-
-    Raises:
-        BufferAway: The store failed.
-    """
-    if source.content is not None:
-        return bytes(source.content[task.size - count :])
-    return source.range(task.uri, task.size - count, count)

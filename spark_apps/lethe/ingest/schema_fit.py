@@ -321,22 +321,6 @@ def compare(file: pa.Schema, table: pa.Schema, rules: Rules) -> Fits | Lacks | M
     return Lacks(pa.schema(needed)) if needed else Fits()
 
 
-def of_unknown_type(name: str, kind: str, required: bool) -> pa.Field:
-    """A column of a table with a type that Lethe does not know. Files must not have it, and its values are null."""
-    return pa.field(name, pa.binary(), not required, {UNKNOWN_TYPE: kind.encode()})
-
-
-def unknown_type(column: pa.Field) -> str | None:
-    """The type of a column that `of_unknown_type` made. None: another column."""
-    kind = (column.metadata or {}).get(UNKNOWN_TYPE)
-    return None if kind is None else bytes(kind).decode()
-
-
-def known_columns(columns: pa.Schema) -> pa.Schema:
-    """The columns of a table whose types are known: those of which rows are written."""
-    return pa.schema([f for f in columns if unknown_type(f) is None])
-
-
 def _missing(column: pa.Field, file: pa.Schema, rules: Rules) -> str:
     """Why a column must not be missing; empty: it may be missing."""
     required = column.name in rules.required
@@ -372,13 +356,29 @@ def _taken_over(name: str, file: pa.Schema, table: pa.Schema, rules: Rules) -> l
     return [pa.field(name, column)]
 
 
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
+
+
+def of_unknown_type(name: str, kind: str, required: bool) -> pa.Field:
+    """A column of a table with a type that Lethe does not know. Files must not have it, and its values are null."""
+    return pa.field(name, pa.binary(), not required, {UNKNOWN_TYPE: kind.encode()})
+
+
+def unknown_type(column: pa.Field) -> str | None:
+    """The type of a column that `of_unknown_type` made. None: another column."""
+    kind = (column.metadata or {}).get(UNKNOWN_TYPE)
+    return None if kind is None else bytes(kind).decode()
+
+
+def known_columns(columns: pa.Schema) -> pa.Schema:
+    """The columns of a table whose types are known: those of which rows are written."""
+    return pa.schema([f for f in columns if unknown_type(f) is None])
+
+
 def _clash(name: str, names: Sequence[str]) -> str | None:
     """A known name that differs only in case, which Spark does not distinguish; None: there is none."""
     return next((k for k in names if k != name and k.lower() == name.lower()), None)
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
 
 
 @dataclass(frozen=True)

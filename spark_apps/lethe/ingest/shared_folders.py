@@ -118,6 +118,31 @@ def holding_tables(places: Sequence[str], properties: Mapping[str, str]) -> tupl
     return tuple(place for place, holds in zip(places, holding, strict=True) if holds)
 
 
+def _holds_table(store: ObjectStore, place: str) -> bool:
+    """Whether a folder, or its subfolder `metadata`, directly contains metadata of a table."""
+    metadata = f"{place.rstrip('/')}/{_METADATA}"
+    if _has_metadata(store, place):
+        return True
+    if not _has_objects(store, metadata):  # most folders have no `metadata`, and this is one request
+        return False
+    # The first names of `metadata` may all be unrelated. So also list names that sort late and that tables commonly have.
+    return any(_has_metadata(store, metadata, prefix) for prefix in ("", "snap-", "v"))
+
+
+def _has_metadata(store: ObjectStore, folder: str, prefix: str = "") -> bool:
+    try:
+        return any(map(is_table_metadata, store.names(folder, prefix, _NAMES_AT_MOST)))
+    except StoreError as e:
+        return _skipped(e)
+
+
+def _has_objects(store: ObjectStore, folder: str) -> bool:
+    try:
+        return next(iter(store.list(folder, hidden=True)), None) is not None
+    except StoreError as e:
+        return _skipped(e)
+
+
 def check_place(what: str, uri: str, around: Callable[[str], tuple[str, ...]]) -> None:
     """Check that a replacement or a list is not in a table.
 
@@ -188,31 +213,6 @@ def take_claim(
             return Claim(owner)
         return claim
     return Claim(None)  # another writer creates and deletes it again and again: treat the buffer as claimed
-
-
-def _holds_table(store: ObjectStore, place: str) -> bool:
-    """Whether a folder, or its subfolder `metadata`, directly contains metadata of a table."""
-    metadata = f"{place.rstrip('/')}/{_METADATA}"
-    if _has_metadata(store, place):
-        return True
-    if not _has_objects(store, metadata):  # most folders have no `metadata`, and this is one request
-        return False
-    # The first names of `metadata` may all be unrelated. So also list names that sort late and that tables commonly have.
-    return any(_has_metadata(store, metadata, prefix) for prefix in ("", "snap-", "v"))
-
-
-def _has_metadata(store: ObjectStore, folder: str, prefix: str = "") -> bool:
-    try:
-        return any(map(is_table_metadata, store.names(folder, prefix, _NAMES_AT_MOST)))
-    except StoreError as e:
-        return _skipped(e)
-
-
-def _has_objects(store: ObjectStore, folder: str) -> bool:
-    try:
-        return next(iter(store.list(folder, hidden=True)), None) is not None
-    except StoreError as e:
-        return _skipped(e)
 
 
 def _skipped(error: StoreError) -> bool:

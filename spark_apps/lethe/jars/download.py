@@ -133,25 +133,6 @@ def download(
         _download_one(jar, folder, base, on_progress)
 
 
-def remove_other_versions(jars: Sequence[Jar], folder: Path) -> tuple[Path, ...]:
-    """Remove the jars that are another version of a listed one: Spark would load classes of both. Return them."""
-    keep = {jar.file(folder) for jar in jars}
-    others = {p for jar in jars for p in (folder / jar.folder).glob(f"{jar.artifact}-[0-9]*.jar")} - keep
-    for path in others:
-        path.unlink(missing_ok=True)
-    return tuple(sorted(others))
-
-
-def sha256_of(path: Path) -> str:
-    """The checksum in hex. Reads the whole file, in parts.
-
-    Raises:
-        OSError: The file does not exist or cannot be read.
-    """
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _download_one(jar: Jar, folder: Path, base: str, on_progress: Callable[[DownloadProgress], None]) -> None:
     url = f"{base}/{jar.path}"
     for attempt in range(1, ATTEMPTS + 1):
@@ -185,3 +166,22 @@ def _attempt(url: str, jar: Jar, folder: Path, on_progress: Callable[[DownloadPr
         os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)
+
+
+def remove_other_versions(jars: Sequence[Jar], folder: Path) -> tuple[Path, ...]:
+    """Remove the jars that are another version of a listed one: Spark would load classes of both. Return them."""
+    keep = {jar.file(folder) for jar in jars}
+    others = {p for jar in jars for p in (folder / jar.folder).glob(f"{jar.artifact}-[0-9]*.jar")} - keep
+    for path in others:
+        path.unlink(missing_ok=True)
+    return tuple(sorted(others))
+
+
+def sha256_of(path: Path) -> str:
+    """The checksum in hex. Reads the whole file, in parts.
+
+    Raises:
+        OSError: The file does not exist or cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

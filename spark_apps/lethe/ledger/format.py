@@ -84,6 +84,14 @@ def encode(schema: Any, records: Sequence[Any], keys: Sequence[str]) -> Encoded:
     return Encoded(header.getvalue() + content[plain_header:], header.tell())
 
 
+def _hashes(keys: Sequence[str]) -> bytes:
+    return bytes(np.sort(np.fromiter((_crc32(k) for k in keys), np.uint32, len(keys))).astype(">u4").tobytes())
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
 def decode(schema: Any, content: bytes) -> Iterator[Any]:
     """Decode all records.
 
@@ -251,14 +259,6 @@ def _long(content: bytes, position: int) -> tuple[int, int]:
 
 def _crc32(key: str) -> int:
     return zlib.crc32(key.encode())
-
-
-def _hashes(keys: Sequence[str]) -> bytes:
-    return bytes(np.sort(np.fromiter((_crc32(k) for k in keys), np.uint32, len(keys))).astype(">u4").tobytes())
-
-
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode()
 
 
 def _optional(kind: Any) -> dict[str, Any]:

@@ -174,6 +174,17 @@ def resolve(
     return Resolution(None, None, tuple(bare))
 
 
+def _lost_at(current: int, bare: Sequence[int]) -> str:
+    """Why the walk to this ancestor found no ledger."""
+    if current != ERASED:
+        return f"its ancestor {current}, which might carry one, has expired"
+    first = f"its ancestor {bare[-1]}" if len(bare) > 1 else "it"
+    return (
+        f"{first} has no parent, although the table had a ledger before: the table was replaced (CREATE OR REPLACE TABLE), or "
+        "the parent has expired"
+    )
+
+
 def is_gapless(snapshots: Mapping[int, Snapshot], found: Resolution) -> bool:
     """Whether all snapshots between the carrier and the resolved snapshot are retained.
 
@@ -225,17 +236,6 @@ def last_ledger(
     elif carrier_id is not None:  # not a ledger of a lineage that was rolled back
         carriers = [s for s in carriers if is_ancestor(snapshots, carrier_id, s.id)]
     return carriers[-1].ledger if carriers else seen
-
-
-def _lost_at(current: int, bare: Sequence[int]) -> str:
-    """Why the walk to this ancestor found no ledger."""
-    if current != ERASED:
-        return f"its ancestor {current}, which might carry one, has expired"
-    first = f"its ancestor {bare[-1]}" if len(bare) > 1 else "it"
-    return (
-        f"{first} has no parent, although the table had a ledger before: the table was replaced (CREATE OR REPLACE TABLE), or "
-        "the parent has expired"
-    )
 
 
 def is_published(snapshots: Mapping[int, Snapshot], head_id: int | None, staged_id: int) -> bool:

@@ -437,25 +437,6 @@ def survey(
     return Survey(tombstones, live, rows, due_by, erase_by, plan, planned)
 
 
-def traits_of(table: Table, field_id: int) -> TableTraits:
-    """What decides whether files of a table are purged one by one.
-
-    Args:
-        field_id: Of the batch column.
-    """
-    metadata = table.metadata
-    names = table.schema().column_names
-    by_batch = {o.order_id for o in metadata.sort_orders if [f.source_id for f in o.fields[:1]] == [field_id]}
-    return TableTraits(
-        metadata.format_version, metadata.default_spec_id, frozenset(names), metadata.properties, frozenset(by_batch)
-    )
-
-
-def candidate(file: Suspect, loses: int | None) -> SmallPurge:
-    """A file that might be purged one by one, and the rows that it loses. None: unknown."""
-    return SmallPurge(file.bounds, file.format_name, file.spec_id, loses, file.groups, file.sort_order_id)
-
-
 def _expected(table: TableTraits, files: Sequence[Suspect], estimate: Estimate, target: int) -> ExpectedBytes:
     """Estimate what becomes of the bytes of the files to rewrite."""
     files_with_rows = [candidate(s, round(estimate.rows_in(s.bounds))) for s in files]
@@ -497,3 +478,22 @@ def _planned(
 
 def _size(files: Sequence[FileBounds]) -> int:
     return sum(f.size for f in files)
+
+
+def traits_of(table: Table, field_id: int) -> TableTraits:
+    """What decides whether files of a table are purged one by one.
+
+    Args:
+        field_id: Of the batch column.
+    """
+    metadata = table.metadata
+    names = table.schema().column_names
+    by_batch = {o.order_id for o in metadata.sort_orders if [f.source_id for f in o.fields[:1]] == [field_id]}
+    return TableTraits(
+        metadata.format_version, metadata.default_spec_id, frozenset(names), metadata.properties, frozenset(by_batch)
+    )
+
+
+def candidate(file: Suspect, loses: int | None) -> SmallPurge:
+    """A file that might be purged one by one, and the rows that it loses. None: unknown."""
+    return SmallPurge(file.bounds, file.format_name, file.spec_id, loses, file.groups, file.sort_order_id)

@@ -373,6 +373,29 @@ class WantedKeys:
         return self.columns[0].field_id
 
 
+def _as_stored(column: pa.ChunkedArray, kind: ValueKind) -> pa.ChunkedArray:
+    stored_type = as_arrow(Values(kind, ())).type
+    if kind.type is ValueType.UUID and pa.types.is_string(column.type):
+        return pa.chunked_array([pa.array([UUID(text).bytes for text in column.to_pylist()], stored_type)])
+    return column if column.type == stored_type else column.cast(stored_type)
+
+
+def _distinct(column: pa.ChunkedArray, kind: ValueKind) -> tuple[Any, ...]:
+    values = pc.unique(column)
+    match kind.type:
+        case ValueType.DATE:
+            values = values.cast(pa.int32())
+        case ValueType.TIMESTAMP | ValueType.TIMESTAMPTZ:
+            values = values.cast(pa.int64())
+        case ValueType.UUID:
+            return tuple(sorted(UUID(bytes=v) for v in values.to_pylist()))
+        case ValueType.STRING | ValueType.INT | ValueType.LONG | ValueType.DECIMAL:
+            pass
+        case _:
+            assert_never(kind.type)
+    return tuple(sorted(values.to_pylist()))
+
+
 AnyWanted: TypeAlias = Wanted | WantedKeys
 
 
@@ -468,29 +491,6 @@ def matches_keys(columns: Sequence[pa.Array], search: WantedKeys) -> np.ndarray[
         search.rows, list(rows), join_type="left semi", use_threads=False
     )
     return np.sort(joined.column(_AT).to_numpy())
-
-
-def _as_stored(column: pa.ChunkedArray, kind: ValueKind) -> pa.ChunkedArray:
-    stored_type = as_arrow(Values(kind, ())).type
-    if kind.type is ValueType.UUID and pa.types.is_string(column.type):
-        return pa.chunked_array([pa.array([UUID(text).bytes for text in column.to_pylist()], stored_type)])
-    return column if column.type == stored_type else column.cast(stored_type)
-
-
-def _distinct(column: pa.ChunkedArray, kind: ValueKind) -> tuple[Any, ...]:
-    values = pc.unique(column)
-    match kind.type:
-        case ValueType.DATE:
-            values = values.cast(pa.int32())
-        case ValueType.TIMESTAMP | ValueType.TIMESTAMPTZ:
-            values = values.cast(pa.int64())
-        case ValueType.UUID:
-            return tuple(sorted(UUID(bytes=v) for v in values.to_pylist()))
-        case ValueType.STRING | ValueType.INT | ValueType.LONG | ValueType.DECIMAL:
-            pass
-        case _:
-            assert_never(kind.type)
-    return tuple(sorted(values.to_pylist()))
 
 
 def find_batches(

@@ -183,6 +183,15 @@ def configuration(answered: Mapping[str, str], own: Mapping[str, str], what: str
     return {**{k: v for k, v in own.items() if k.startswith("client.")}, **with_vended(own, allowed)}
 
 
+def _origin(uri: str) -> tuple[str, str]:
+    try:
+        parts = urlsplit(uri)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+        return parts.scheme, f"{parts.username}@{parts.hostname}:{port}"
+    except ValueError:
+        return "", uri
+
+
 def with_vended(own: Mapping[str, str], allowed: Mapping[str, str]) -> dict[str, str]:
     """The properties to open files with: those of the configuration file, and what `vended` has returned.
 
@@ -215,12 +224,3 @@ def _allowed(answered: Mapping[str, str], patterns: Mapping[str, str]) -> dict[s
         for name, value in answered.items()
         if any(re.fullmatch(n, name) and re.fullmatch(v, str(value)) for n, v in patterns.items())
     }
-
-
-def _origin(uri: str) -> tuple[str, str]:
-    try:
-        parts = urlsplit(uri)
-        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-        return parts.scheme, f"{parts.username}@{parts.hostname}:{port}"
-    except ValueError:
-        return "", uri

@@ -420,6 +420,10 @@ def _uploads_client(properties: Mapping[str, str]) -> Any:
     )
 
 
+def _base64(hexadecimal: str) -> str:
+    return base64.b64encode(bytes.fromhex(hexadecimal)).decode()
+
+
 def part_sizes(size: int, part_bytes: int) -> Iterator[int]:
     """The sizes of the parts of an object, in bytes. Pure."""
     for begin in range(0, size, part_bytes):
@@ -430,10 +434,6 @@ def part_bytes_of(size: int, preferred: int) -> int:
     """The size of each part but the last: `preferred`, or more, so that there are not too many. Pure."""
     needed = -(-size // PARTS_AT_MOST)
     return max(preferred, PART_BYTES_AT_LEAST, -(-needed // _MIB) * _MIB)
-
-
-def _base64(hexadecimal: str) -> str:
-    return base64.b64encode(bytes.fromhex(hexadecimal)).decode()
 
 
 @dataclass(frozen=True)

@@ -399,6 +399,41 @@ def plan_orphans(
     return Orphans(tuple(sorted(o.key for o in orphans)), sum(o.size for o in orphans))
 
 
+def _run_of(key: str, folders: Folders) -> str | None:
+    path = _below(key, folders.data)
+    return path[0] if path is not None and len(path) > 1 and _RUN.fullmatch(path[0]) else None
+
+
+def _is_of_a_writer(key: str, folders: Folders) -> bool:
+    """Whether an Iceberg writer could have written it, by its name and folder."""
+    name = key.rpartition("/")[2]
+    if (metadata := _below(key, folders.metadata)) is not None:
+        # In a Hadoop table, numbered metadata files say which version is the newest; their writers delete them in order.
+        return len(metadata) == 1 and name.endswith(_METADATA) and version_of(name) is None and not _is_hidden(metadata)
+    data = _below(key, folders.data)
+    return data is not None and name.endswith(_DATA) and not _is_hidden(data)
+
+
+def _is_hidden(path: Iterable[str]) -> bool:
+    return any(part.startswith(("_", ".")) for part in path)
+
+
+def _is_of_another_table(key: str, folders: Folders) -> bool:
+    """Whether it is table metadata, but not in the metadata folder of this table."""
+    name = key.rpartition("/")[2]
+    return name.endswith(_TABLE) and _below(key, folders.metadata) is None
+
+
+def _within(key: str, folders: Collection[str]) -> bool:
+    """Whether one of the folders above it is one of these."""
+    folder = _folder(key)
+    while folder:
+        if folder in folders:
+            return True
+        folder = _folder(folder)
+    return False
+
+
 def key_of(uri: str) -> str:
     """The key by which files are compared: the path without scheme and bucket.
 
@@ -418,41 +453,6 @@ def shown(orphans: Orphans, location: str) -> tuple[str, ...]:
 def _below(key: str, folder: str | None) -> tuple[str, ...] | None:
     """The path below a folder, as names; None: the key is not below the folder."""
     return tuple(key[len(folder) + 1 :].split("/")) if folder is not None and key.startswith(f"{folder}/") else None
-
-
-def _run_of(key: str, folders: Folders) -> str | None:
-    path = _below(key, folders.data)
-    return path[0] if path is not None and len(path) > 1 and _RUN.fullmatch(path[0]) else None
-
-
-def _is_of_a_writer(key: str, folders: Folders) -> bool:
-    """Whether an Iceberg writer could have written it, by its name and folder."""
-    name = key.rpartition("/")[2]
-    if (metadata := _below(key, folders.metadata)) is not None:
-        # In a Hadoop table, numbered metadata files say which version is the newest; their writers delete them in order.
-        return len(metadata) == 1 and name.endswith(_METADATA) and version_of(name) is None and not _is_hidden(metadata)
-    data = _below(key, folders.data)
-    return data is not None and name.endswith(_DATA) and not _is_hidden(data)
-
-
-def _is_of_another_table(key: str, folders: Folders) -> bool:
-    """Whether it is table metadata, but not in the metadata folder of this table."""
-    name = key.rpartition("/")[2]
-    return name.endswith(_TABLE) and _below(key, folders.metadata) is None
-
-
-def _is_hidden(path: Iterable[str]) -> bool:
-    return any(part.startswith(("_", ".")) for part in path)
-
-
-def _within(key: str, folders: Collection[str]) -> bool:
-    """Whether one of the folders above it is one of these."""
-    folder = _folder(key)
-    while folder:
-        if folder in folders:
-            return True
-        folder = _folder(folder)
-    return False
 
 
 def _folder(key: str) -> str:

@@ -465,6 +465,10 @@ def plan_purge(
     return PurgeStep(Delta(run, add_tombstones=purged_in_part, remove_tombstones=gone), vacuumed)
 
 
+def _unmarked(tombstone: Tombstone) -> bool:
+    return META_PURGED_BY not in tombstone.meta
+
+
 def still_active(tombstones: Iterable[Tombstone], ledger: Ledger) -> Mapping[tuple[int, str], Tombstone]:
     """The tombstones that this ledger still has from the same deletion, by key, as the ledger has them."""
     tombstones_by_key = {t.key: t for t in tombstones}
@@ -492,10 +496,6 @@ def also_purged(
     others = [t for t in within if t.mask is not None and t.key not in purged_keys]
     held = Suspects(others).covered(files)
     return tuple(t for t in others if t.id in held)
-
-
-def _unmarked(tombstone: Tombstone) -> bool:
-    return META_PURGED_BY not in tombstone.meta
 
 
 def out_of_time(spec: VacuumSpec, elapsed: timedelta, now: datetime) -> str:
@@ -678,34 +678,6 @@ def plan_compaction(
     return CompactionPlan(snapshot_id, tuple(taken), left)
 
 
-def rounds(bins: Iterable[Bin]) -> list[list[Bin]]:
-    """Divide the bins into groups with at most one bin per partition.
-
-    A group can be written together without mixing the rows of two bins.
-    """
-    groups: list[list[Bin]] = []
-    seen: dict[str | None, int] = {}
-    for files_of_bin in bins:
-        n = seen.get(files_of_bin[0].partition, 0)
-        seen[files_of_bin[0].partition] = n + 1
-        if n == len(groups):
-            groups.append([])
-        groups[n].append(files_of_bin)
-    return groups
-
-
-def steps(bins: Iterable[Bin], step_bytes: int) -> Iterator[list[Bin]]:
-    """Divide the bins into groups of about `step_bytes`, with at least one bin each."""
-    group: list[Bin] = []
-    for files_of_bin in bins:
-        if group and _size(files_of_bin) + sum(map(_size, group)) > step_bytes:
-            yield group
-            group = []
-        group.append(files_of_bin)
-    if group:
-        yield group
-
-
 def _runs(files: Iterable[FileBounds], index: IdIndex, target_bytes: int) -> Iterator[list[FileBounds]]:
     """Runs of small files in batch order, with no other file between them. Files with unknown bounds come first."""
     run: list[FileBounds] = []
@@ -751,6 +723,34 @@ def _within(bins: Sequence[Bin], max_bytes: int | None) -> tuple[list[Bin], int]
             taken.add(n)
             bytes_left -= _size(bins[n])
     return [files_of_bin for n, files_of_bin in enumerate(bins) if n in taken], len(bins) - len(taken)
+
+
+def rounds(bins: Iterable[Bin]) -> list[list[Bin]]:
+    """Divide the bins into groups with at most one bin per partition.
+
+    A group can be written together without mixing the rows of two bins.
+    """
+    groups: list[list[Bin]] = []
+    seen: dict[str | None, int] = {}
+    for files_of_bin in bins:
+        n = seen.get(files_of_bin[0].partition, 0)
+        seen[files_of_bin[0].partition] = n + 1
+        if n == len(groups):
+            groups.append([])
+        groups[n].append(files_of_bin)
+    return groups
+
+
+def steps(bins: Iterable[Bin], step_bytes: int) -> Iterator[list[Bin]]:
+    """Divide the bins into groups of about `step_bytes`, with at least one bin each."""
+    group: list[Bin] = []
+    for files_of_bin in bins:
+        if group and _size(files_of_bin) + sum(map(_size, group)) > step_bytes:
+            yield group
+            group = []
+        group.append(files_of_bin)
+    if group:
+        yield group
 
 
 def _size(files: Iterable[FileBounds]) -> int:

@@ -190,6 +190,24 @@ class TableLayout:
             raise Unsupported(f"it is partitioned by a {kind}")
 
 
+def _type_with_ids(kind: pa.DataType, column_type: IcebergType) -> pa.DataType:
+    match column_type:
+        case StructType(fields=fields):
+            return pa.struct([_field(f.name, _type_with_ids(kind.field(f.name).type, f.field_type), f) for f in fields])
+        case ListType(element_field=element):
+            return pa.list_(_field("element", _type_with_ids(kind.value_type, element.field_type), element))
+        case MapType(key_field=key, value_field=value):
+            return pa.map_(
+                _field("key", _type_with_ids(kind.key_type, key.field_type), key),
+                _field("value", _type_with_ids(kind.item_type, value.field_type), value),
+            )
+        case FixedType():
+            return pa.binary(len(column_type))
+        case _ if isinstance(column_type, _PLAIN):
+            return kind
+    raise Unsupported(f"it has a column of type {column_type}")
+
+
 def sort_keys_of(target: RegisterTarget, order: SortOrder) -> tuple[SortKey, ...]:
     """The columns of a sort order.
 
@@ -239,24 +257,6 @@ def row_group_bytes(properties: Mapping[str, str]) -> int:
 
 def _field(name: str, kind: pa.DataType, column: NestedField) -> pa.Field:
     return pa.field(name, kind, nullable=not column.required, metadata={FIELD_ID: str(column.field_id).encode()})
-
-
-def _type_with_ids(kind: pa.DataType, column_type: IcebergType) -> pa.DataType:
-    match column_type:
-        case StructType(fields=fields):
-            return pa.struct([_field(f.name, _type_with_ids(kind.field(f.name).type, f.field_type), f) for f in fields])
-        case ListType(element_field=element):
-            return pa.list_(_field("element", _type_with_ids(kind.value_type, element.field_type), element))
-        case MapType(key_field=key, value_field=value):
-            return pa.map_(
-                _field("key", _type_with_ids(kind.key_type, key.field_type), key),
-                _field("value", _type_with_ids(kind.item_type, value.field_type), value),
-            )
-        case FixedType():
-            return pa.binary(len(column_type))
-        case _ if isinstance(column_type, _PLAIN):
-            return kind
-    raise Unsupported(f"it has a column of type {column_type}")
 
 
 def float_columns(

@@ -74,6 +74,10 @@ def main() -> int:
     return 0
 
 
+def _answer(answers: TextIO, answer: SessionAnswer) -> None:
+    print(answer.line(), file=answers, flush=True)
+
+
 def warm_up(session: SparkSession) -> None:
     """Load what every run needs: the modules of the jobs, and the daemon that forks Python workers, with a shuffle between them.
 
@@ -187,10 +191,6 @@ def cleaned_up(base: SparkSession) -> SessionAnswer:
     gc.collect()  # references from Python keep objects of the JVM alive
     used, most = heap_after_collection(base)
     return SessionAnswer(ready=True, heap_used=used, heap_max=most)
-
-
-def _answer(answers: TextIO, answer: SessionAnswer) -> None:
-    print(answer.line(), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -264,6 +264,22 @@ def _loaded(context: Committer, iceberg: StaticTable, facts: TableFacts) -> ledg
         return ledger_store.load_accepted(iceberg.io, facts, accepts.ledger)
 
 
+def _check_head(context: Committer, facts: TableFacts) -> None:
+    """Require that the head was not rolled back since the operator saw it.
+
+    Raises:
+        TableError: `TableRolledBack`, if the table was rolled back since this run was started.
+    """
+    seen = context.seen_snapshot_id
+    if is_rolled_back(facts.snapshots, facts.head_id, seen, context.seen_sequence_number):
+        raise TableError(
+            "TableRolledBack",
+            f"{context.table_name} was rolled back or created again: its head is snapshot {facts.head_id or 'none'}, which "
+            f"does not descend from snapshot {seen}, the head when this run was started. Nothing was committed. Accept the "
+            "head (the Dataset's condition Ready says how), or roll the table forward to that snapshot.",
+        )
+
+
 def refuse_batches(table: IcebergTable) -> None:
     """Refuse a table of batches as the table of a run.
 
@@ -309,22 +325,6 @@ def check_claim(context: Committer, claim: str | None) -> None:
             "TableClaimed",
             f"{context.table_name} belongs to Dataset {claim} (table property {names.CLAIM}). Use another table "
             f"for this Dataset, or, if {claim} was deleted, unset that property.",
-        )
-
-
-def _check_head(context: Committer, facts: TableFacts) -> None:
-    """Require that the head was not rolled back since the operator saw it.
-
-    Raises:
-        TableError: `TableRolledBack`, if the table was rolled back since this run was started.
-    """
-    seen = context.seen_snapshot_id
-    if is_rolled_back(facts.snapshots, facts.head_id, seen, context.seen_sequence_number):
-        raise TableError(
-            "TableRolledBack",
-            f"{context.table_name} was rolled back or created again: its head is snapshot {facts.head_id or 'none'}, which "
-            f"does not descend from snapshot {seen}, the head when this run was started. Nothing was committed. Accept the "
-            "head (the Dataset's condition Ready says how), or roll the table forward to that snapshot.",
         )
 
 

@@ -137,6 +137,25 @@ def claim_buffer(context: Run, table: IcebergTable, on_object: Callable[[], None
     context.step("after-claim")
 
 
+def _contents(context: Run, on_object: Callable[[], None]) -> Contents:
+    count = 0
+    first: list[str] = []
+    tables: list[str] = []
+    for found in list_buffer(context, on_object):
+        if isinstance(found, NoBatch) and not found.too_large:
+            count += 1
+            if len(first) < NAMES_KEPT:
+                first.append(found.folder)
+            if found.table and len(tables) < NAMES_KEPT:
+                tables.append(found.folder)
+    return Contents(count, first, tables)
+
+
+def _warehouses(context: Run) -> tuple[str, ...]:
+    warehouse = context.catalog_properties.get("warehouse", "")
+    return (warehouse,) if names_place(warehouse) else ()
+
+
 def require_claim(context: Run, table: IcebergTable) -> None:
     """Check the claim again, right before something in the buffer is moved.
 
@@ -161,25 +180,6 @@ def table_found(context: Run, found: NoBatch) -> InputError:
         f"spec.buffer.uri {context.spec.buffer.uri} holds files of an Iceberg table ({found.folder}). Nothing "
         "in it was moved or deleted. Use a location that does not overlap with a table.",
     )
-
-
-def _contents(context: Run, on_object: Callable[[], None]) -> Contents:
-    count = 0
-    first: list[str] = []
-    tables: list[str] = []
-    for found in list_buffer(context, on_object):
-        if isinstance(found, NoBatch) and not found.too_large:
-            count += 1
-            if len(first) < NAMES_KEPT:
-                first.append(found.folder)
-            if found.table and len(tables) < NAMES_KEPT:
-                tables.append(found.folder)
-    return Contents(count, first, tables)
-
-
-def _warehouses(context: Run) -> tuple[str, ...]:
-    warehouse = context.catalog_properties.get("warehouse", "")
-    return (warehouse,) if names_place(warehouse) else ()
 
 
 @dataclass(frozen=True)

@@ -141,83 +141,6 @@ def leftovers(
     return keys_by_path
 
 
-def end_uploads(seen: CheckedErasures, storage: Storage, listing: StorageListing) -> dict[str, str]:
-    """Abort old unfinished uploads. Recent ones, and those that cannot be aborted, block erasures.
-
-    Returns:
-        Why the uploads of a root cannot be listed, by root.
-    """
-    locations, unlisted = listing.known.locations, dict[str, str]()
-    writers, now = [w for w, _, _ in listing.writers], datetime.now(UTC)
-    for root in locations.roots:
-        if root in listing.unlisted:
-            continue
-        uploads, why = storage.uploads(root)
-        if why:
-            unlisted[root] = why
-        for upload in uploads:
-            origin = upload_origin(upload.path, locations, writers)
-            if origin is UploadOrigin.OTHER and not any(_within(o, upload.path) for o in locations.own):
-                continue
-            assessed = {k: assess_upload(upload, seen.claims[k], origin, now) for k in seen.free}
-            for key, blocker in assessed.items():
-                if isinstance(blocker, ErasureBlocker):
-                    seen.block([key], blocker)
-            if any(t is True for t in assessed.values()) and not storage.abort(upload):
-                name = without_values(upload.path)
-                seen.block(
-                    [k for k, t in assessed.items() if t is True],
-                    ErasureBlocker(
-                        BlockerKind.OBJECT, name, None, "an unfinished upload; grant s3:AbortMultipartUpload"
-                    ),
-                )
-    return unlisted
-
-
-def not_covered(
-    seen: CheckedErasures, storage: Storage, listing: StorageListing, uploads: Mapping[str, str]
-) -> tuple[str, ...]:
-    """What this check could not see, as sentences for the erasure records."""
-    texts = [f"files that no snapshot names below {without_values(r)}: {why}" for r, why in listing.unlisted.items()]
-    texts += [f"locations that only the metadata file {uri} named: it cannot be read" for uri in listing.known.unread]
-    texts += [f"unfinished uploads below {without_values(uri)}: {why}" for uri, why in uploads.items()]
-    if not storage.supports_versions:
-        texts.append("older versions of objects, because the storage cannot list them")
-    folders = {_folder(f.path) for f in seen.files.values() if not _is_within(f.path, listing.known.locations)}
-    texts += [f"files that no snapshot names in {uri}, outside of the table's locations" for uri in sorted(folders)]
-    return tuple(texts)
-
-
-def name_buffer(context: Run, seen: CheckedErasures) -> tuple[str, ...]:
-    """Add the objects of the Dataset's buffer to `seen.uncovered`: its batches are the producers', and are not read.
-
-    Returns:
-        That the buffer cannot be listed, as a sentence; empty: it was listed.
-    """
-    return _name_objects(context, seen, context.spec.buffer.uri, "the buffer")
-
-
-def name_replacements(context: Run, base: Base, seen: CheckedErasures) -> tuple[str, ...]:
-    """Add the objects of replacement folders with rows of the erasures to `seen.uncovered`: they are users', and are not read.
-
-    Returns:
-        The folders that cannot be listed, as sentences.
-    """
-    results = (entry.result for entry in base.ledger.requests.values())
-    folders = replacement_folders(results, [seen.claims[key] for key in seen.free])
-    return tuple(s for uri in folders for s in _name_objects(context, seen, uri, "a replacement folder"))
-
-
-def _name_objects(context: Run, seen: CheckedErasures, uri: str, what: str) -> tuple[str, ...]:
-    try:
-        objects = [o.key for o in open_store(uri, context.catalog_properties).list(uri) if o.size]
-    except (LetheError, OSError) as e:
-        log.info("%s cannot be listed: %s", what, type(e).__name__)
-        return (f"the names of the objects in {what} {without_values(uri)}, which cannot be listed",)
-    seen.uncovered.update(str(Uncovered(key, f"an object of {what}")) for key in objects)
-    return ()
-
-
 def _contents(
     storage: Storage, strays: Sequence[Stray], base: Base, listed: Collection[str]
 ) -> dict[str, StrayContent]:
@@ -267,14 +190,91 @@ def _of_hint(stream: BinaryIO, beside: Iterable[str]) -> StrayContent:
     return NO_ROWS if stream.read(20).decode("ascii", errors="replace").strip() in versions else OTHER
 
 
+def end_uploads(seen: CheckedErasures, storage: Storage, listing: StorageListing) -> dict[str, str]:
+    """Abort old unfinished uploads. Recent ones, and those that cannot be aborted, block erasures.
+
+    Returns:
+        Why the uploads of a root cannot be listed, by root.
+    """
+    locations, unlisted = listing.known.locations, dict[str, str]()
+    writers, now = [w for w, _, _ in listing.writers], datetime.now(UTC)
+    for root in locations.roots:
+        if root in listing.unlisted:
+            continue
+        uploads, why = storage.uploads(root)
+        if why:
+            unlisted[root] = why
+        for upload in uploads:
+            origin = upload_origin(upload.path, locations, writers)
+            if origin is UploadOrigin.OTHER and not any(_within(o, upload.path) for o in locations.own):
+                continue
+            assessed = {k: assess_upload(upload, seen.claims[k], origin, now) for k in seen.free}
+            for key, blocker in assessed.items():
+                if isinstance(blocker, ErasureBlocker):
+                    seen.block([key], blocker)
+            if any(t is True for t in assessed.values()) and not storage.abort(upload):
+                name = without_values(upload.path)
+                seen.block(
+                    [k for k, t in assessed.items() if t is True],
+                    ErasureBlocker(
+                        BlockerKind.OBJECT, name, None, "an unfinished upload; grant s3:AbortMultipartUpload"
+                    ),
+                )
+    return unlisted
+
+
+def not_covered(
+    seen: CheckedErasures, storage: Storage, listing: StorageListing, uploads: Mapping[str, str]
+) -> tuple[str, ...]:
+    """What this check could not see, as sentences for the erasure records."""
+    texts = [f"files that no snapshot names below {without_values(r)}: {why}" for r, why in listing.unlisted.items()]
+    texts += [f"locations that only the metadata file {uri} named: it cannot be read" for uri in listing.known.unread]
+    texts += [f"unfinished uploads below {without_values(uri)}: {why}" for uri, why in uploads.items()]
+    if not storage.supports_versions:
+        texts.append("older versions of objects, because the storage cannot list them")
+    folders = {_folder(f.path) for f in seen.files.values() if not _is_within(f.path, listing.known.locations)}
+    texts += [f"files that no snapshot names in {uri}, outside of the table's locations" for uri in sorted(folders)]
+    return tuple(texts)
+
+
 def _is_within(path: str, locations: Locations) -> bool:
     return any(_within(uri, path) for uri in (*locations.own, *locations.shared))
+
+
+def _folder(path: str) -> str:
+    return without_values(path).rpartition("/")[0]
+
+
+def name_buffer(context: Run, seen: CheckedErasures) -> tuple[str, ...]:
+    """Add the objects of the Dataset's buffer to `seen.uncovered`: its batches are the producers', and are not read.
+
+    Returns:
+        That the buffer cannot be listed, as a sentence; empty: it was listed.
+    """
+    return _name_objects(context, seen, context.spec.buffer.uri, "the buffer")
+
+
+def name_replacements(context: Run, base: Base, seen: CheckedErasures) -> tuple[str, ...]:
+    """Add the objects of replacement folders with rows of the erasures to `seen.uncovered`: they are users', and are not read.
+
+    Returns:
+        The folders that cannot be listed, as sentences.
+    """
+    results = (entry.result for entry in base.ledger.requests.values())
+    folders = replacement_folders(results, [seen.claims[key] for key in seen.free])
+    return tuple(s for uri in folders for s in _name_objects(context, seen, uri, "a replacement folder"))
+
+
+def _name_objects(context: Run, seen: CheckedErasures, uri: str, what: str) -> tuple[str, ...]:
+    try:
+        objects = [o.key for o in open_store(uri, context.catalog_properties).list(uri) if o.size]
+    except (LetheError, OSError) as e:
+        log.info("%s cannot be listed: %s", what, type(e).__name__)
+        return (f"the names of the objects in {what} {without_values(uri)}, which cannot be listed",)
+    seen.uncovered.update(str(Uncovered(key, f"an object of {what}")) for key in objects)
+    return ()
 
 
 def _within(outer: str, path: str) -> bool:
     a, b = place(outer), place(path)
     return a.root == b.root and b.names[: len(a.names)] == a.names
-
-
-def _folder(path: str) -> str:
-    return without_values(path).rpartition("/")[0]

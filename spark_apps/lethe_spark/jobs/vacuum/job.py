@@ -217,6 +217,21 @@ def before_expiry(
     return result
 
 
+def _compact(
+    context: RunContext, table: SparkTable, max_bytes: int | None, result: VacuumResult, time_is_up: Callable[[], str]
+) -> VacuumResult:
+    done = compact_small_files(context, table, max_bytes, time_is_up)
+    result = _committed(result, done.snapshot_id, small_files_compacted=done.merged)
+    if done.stopped:
+        result = result.model_copy(update={"stopped": result.stopped or time_is_up()})
+    return _noted(result, f"not all small files were compacted: {done.why}") if done.why else result
+
+
+def _manifests(context: RunContext, table: SparkTable, result: VacuumResult) -> VacuumResult:
+    done = rewrite_manifests(context, table)
+    return _committed(result, done.snapshot_id, manifests_rewritten=done.outcome)
+
+
 def planned(
     context: RunContext, table: SparkTable, result: VacuumResult, time_is_up: Callable[[], str]
 ) -> VacuumResult:
@@ -257,21 +272,6 @@ def _step(
         raise
     except Exception as e:
         return _noted(result, f"{what}: {safe_text(e)}")
-
-
-def _compact(
-    context: RunContext, table: SparkTable, max_bytes: int | None, result: VacuumResult, time_is_up: Callable[[], str]
-) -> VacuumResult:
-    done = compact_small_files(context, table, max_bytes, time_is_up)
-    result = _committed(result, done.snapshot_id, small_files_compacted=done.merged)
-    if done.stopped:
-        result = result.model_copy(update={"stopped": result.stopped or time_is_up()})
-    return _noted(result, f"not all small files were compacted: {done.why}") if done.why else result
-
-
-def _manifests(context: RunContext, table: SparkTable, result: VacuumResult) -> VacuumResult:
-    done = rewrite_manifests(context, table)
-    return _committed(result, done.snapshot_id, manifests_rewritten=done.outcome)
 
 
 def _sweep(context: RunContext, table: SparkTable, result: VacuumResult, time_is_up: Callable[[], str]) -> VacuumResult:
@@ -348,6 +348,12 @@ def run(context: RunContext) -> VacuumResult:
     return finished(context, table, erasure.settled(context, table, result))
 
 
+def _limited(spec: VacuumSpec) -> Callable[[], str]:
+    """Returns a function that says why the time of the run is up; empty: it is not. The time starts now."""
+    began = time.monotonic()
+    return lambda: out_of_time(spec, timedelta(seconds=time.monotonic() - began), datetime.now(UTC))
+
+
 def bytes_to_read(context: RunContext) -> int:
     """How many bytes of data files this run reads, by its plan for the current head.
 
@@ -410,12 +416,6 @@ def _purged(
     else:
         raise files_kept_changing(table, 0)
     return before_expiry(context, table, _result(context, purging), time_is_up)
-
-
-def _limited(spec: VacuumSpec) -> Callable[[], str]:
-    """Returns a function that says why the time of the run is up; empty: it is not. The time starts now."""
-    began = time.monotonic()
-    return lambda: out_of_time(spec, timedelta(seconds=time.monotonic() - began), datetime.now(UTC))
 
 
 def _only_planned(context: RunContext, found: Survey | None) -> VacuumResult:
