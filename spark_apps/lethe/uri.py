@@ -40,6 +40,10 @@ class Place(NamedTuple):
     names: tuple[str, ...]
     """The segments of the path."""
 
+    def is_in(self, folder: "Place") -> bool:
+        """Whether the place is the folder, or below it."""
+        return self.root == folder.root and self.names[: len(folder.names)] == folder.names
+
 
 def scheme_of(uri: str) -> str:
     """The scheme in lower case; for s3a and s3n it is s3, for abfs, wasb and wasbs abfss, and for a plain path `file`."""
@@ -115,13 +119,13 @@ def _names(path: str) -> tuple[str, ...]:
 def contains(outer: str, inner: str) -> bool:
     """Whether `inner` is `outer` or is below it, in any reading of the two."""
     inners = _readings(inner)
-    return any(_below(o, i) for o in _readings(outer) for i in inners)
+    return any(i.is_in(o) for o in _readings(outer) for i in inners)
 
 
 def surely_contains(outer: str, inner: str) -> bool:
     """Whether `inner` is `outer` or is below it, in every reading of `inner` and the literal reading of `outer`."""
     literal = _folded(place(outer))
-    return all(_below(literal, i) for i in _readings(inner))
+    return all(i.is_in(literal) for i in _readings(inner))
 
 
 def overlap(a: str, b: str) -> bool:
@@ -212,7 +216,3 @@ def _without_dots(location: Place) -> Place:
         elif name != ".":
             names.append(name)
     return Place(location.root, tuple(names))
-
-
-def _below(outer: Place, inner: Place) -> bool:
-    return outer.root == inner.root and inner.names[: len(outer.names)] == outer.names

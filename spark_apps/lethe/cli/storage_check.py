@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any, BinaryIO, Final, TypeAlias
 from urllib.parse import quote, quote_plus
 
@@ -400,27 +401,13 @@ def _of_puffin(content: bytes, depth: int) -> Iterator[Part]:
             yield from parts(data, depth + 1)
 
 
-def _of_gzip(content: bytes, depth: int) -> Iterator[Part]:
-    with gzip.open(io.BytesIO(content)) as stream:
+def _of_stream(open_stream: Callable[..., Any], content: bytes, depth: int) -> Iterator[Part]:
+    with open_stream(io.BytesIO(content)) as stream:
         yield from parts(_limited(stream), depth + 1)
 
 
-def _of_bz2(content: bytes, depth: int) -> Iterator[Part]:
-    with bz2.open(io.BytesIO(content)) as stream:
-        yield from parts(_limited(stream), depth + 1)
-
-
-def _of_xz(content: bytes, depth: int) -> Iterator[Part]:
-    with lzma.open(io.BytesIO(content)) as stream:
-        yield from parts(_limited(stream), depth + 1)
-
-
-def _of_zstd(content: bytes, depth: int) -> Iterator[Part]:
-    yield from parts(_inflated(content, "zstd"), depth + 1)
-
-
-def _of_lz4(content: bytes, depth: int) -> Iterator[Part]:
-    yield from parts(_inflated(content, "lz4"), depth + 1)
+def _of_codec(codec: str, content: bytes, depth: int) -> Iterator[Part]:
+    yield from parts(_inflated(content, codec), depth + 1)
 
 
 def _of_zip(content: bytes, depth: int) -> Iterator[Part]:
@@ -450,11 +437,11 @@ _FORMATS: Final[tuple[tuple[Callable[[bytes], bool], _Unpack], ...]] = (
     (lambda c: c.startswith(b"ORC"), _of_orc),
     (lambda c: c.startswith(b"Obj\x01"), _of_avro),
     (lambda c: c.startswith(_PUFFIN), _of_puffin),
-    (lambda c: c.startswith(b"\x1f\x8b"), _of_gzip),
-    (lambda c: c.startswith(b"BZh"), _of_bz2),
-    (lambda c: c.startswith(b"\xfd7zXZ\0"), _of_xz),
-    (lambda c: c.startswith(b"\x28\xb5\x2f\xfd"), _of_zstd),
-    (lambda c: c.startswith(b"\x04\x22\x4d\x18"), _of_lz4),
+    (lambda c: c.startswith(b"\x1f\x8b"), partial(_of_stream, gzip.open)),
+    (lambda c: c.startswith(b"BZh"), partial(_of_stream, bz2.open)),
+    (lambda c: c.startswith(b"\xfd7zXZ\0"), partial(_of_stream, lzma.open)),
+    (lambda c: c.startswith(b"\x28\xb5\x2f\xfd"), partial(_of_codec, "zstd")),
+    (lambda c: c.startswith(b"\x04\x22\x4d\x18"), partial(_of_codec, "lz4")),
     (lambda c: c.startswith((b"PK\x03\x04", b"PK\x05\x06")), _of_zip),
     (lambda c: c[257:262] == b"ustar", _of_tar),
 )
@@ -612,7 +599,7 @@ def list_locations(opened: Opened) -> ListedObjects:
             if (why := storage.cannot_list(uri)) is not None:
                 unlisted[uri] = why
                 continue
-            there = [*storage.under(uri)]
+            there = [*storage.list_below(uri)]
             if backend_of(uri) is not None:
                 there += ((o.key, o.modified) for o in open_store(uri, properties).list(uri))
             locations = {place(path): (path, modified) for path, modified in reversed(there)}

@@ -236,18 +236,18 @@ def find_strays(
     uncovered: list[Uncovered] = []
     for path, modified in listed:
         object_place = place(path)
-        if object_place in needed or (path.endswith(WRITTEN) and any(_below(m, object_place) for m in metadata)):
+        if object_place in needed or (path.endswith(WRITTEN) and any(object_place.is_in(m) for m in metadata)):
             continue
-        run = next((run for folder, run in folders.items() if _below(folder, object_place)), "") or _run_of(
+        run = next((run for folder, run in folders.items() if object_place.is_in(folder)), "") or _run_of(
             object_place, data
         )
         if contains(buffer, path):
             uncovered.append(Uncovered(path, "an object of the buffer"))
-        elif any(_below(o, object_place) for o in others):
+        elif any(object_place.is_in(o) for o in others):
             uncovered.append(Uncovered(path, "another table has its metadata in this folder"))
         elif (
             run not in folders.values()
-            and any(_below(s, object_place) for s in shared)
+            and any(object_place.is_in(s) for s in shared)
             and not _is_own(object_place, locations)
         ):
             if _is_small(object_place):
@@ -275,13 +275,13 @@ def _of_other_tables(paths: Iterable[str], locations: Locations) -> list[Place]:
     places = {
         Place(file_place.root, file_place.names[:-2])
         for file_place in tables
-        if not any(_below(m, file_place) for m in metadata)
+        if not any(file_place.is_in(m) for m in metadata)
     }
-    return [f for f in places if f not in own and not any(_below(f, o) for o in own)]
+    return [f for f in places if f not in own and not any(o.is_in(f) for o in own)]
 
 
 def _is_own(object_place: Place, locations: Locations) -> bool:
-    return any(_below(place(u), object_place) for u in locations.own)
+    return any(object_place.is_in(place(u)) for u in locations.own)
 
 
 def replacement_folders(
@@ -402,21 +402,17 @@ def assess_upload(
 def upload_origin(path: str, locations: Locations, writers: Iterable[Writer]) -> UploadOrigin:
     """Who began the upload of a file, by its path."""
     object_place = place(path)
-    if any(w.folder and _below(place(w.folder), object_place) for w in writers) or _run_of(
+    if any(w.folder and object_place.is_in(place(w.folder)) for w in writers) or _run_of(
         object_place, map(place, locations.data)
     ):
         return UploadOrigin.RUN
     folders = (Place(own.root, (*own.names, name)) for own in map(place, locations.own) for name in _RECORD_FOLDERS)
-    return UploadOrigin.RECORD if any(_below(folder, object_place) for folder in folders) else UploadOrigin.OTHER
+    return UploadOrigin.RECORD if any(object_place.is_in(folder) for folder in folders) else UploadOrigin.OTHER
 
 
 def _run_of(object_place: Place, data: Iterable[Place]) -> str:
     for folder in data:
         inner_names = object_place.names[len(folder.names) :]
-        if _below(folder, object_place) and len(inner_names) > 1 and _RUN.fullmatch(inner_names[0]):
+        if object_place.is_in(folder) and len(inner_names) > 1 and _RUN.fullmatch(inner_names[0]):
             return inner_names[0]
     return ""
-
-
-def _below(outer: Place, inner: Place) -> bool:
-    return outer.root == inner.root and inner.names[: len(outer.names)] == outer.names

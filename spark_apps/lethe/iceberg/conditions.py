@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from functools import cached_property, reduce
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -467,8 +467,6 @@ class RowCondition:
 
 
 # --- expressions ----------------------------------------------------------------------------------------------------
-
-_Leaf: TypeAlias = Callable[[Column], _Node]
 
 
 def _node(schema: Schema, expression: BooleanExpression) -> _Node:

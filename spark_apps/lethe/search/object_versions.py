@@ -23,7 +23,7 @@ from lethe.base.ranged_file import RangedFile
 from lethe.erasure.strays import UnfinishedUpload
 from lethe.ledger.tombstone import BlockerKind, ErasureBlocker
 from lethe.storage.s3 import s3_client
-from lethe.uri import is_local, is_s3, local_path, without_values
+from lethe.uri import bucket_and_key, is_local, is_s3, local_path, without_values
 
 ASKED_AT_ONCE: Final = 16
 _RANGE_BYTES: Final = 256 * 1024
@@ -88,11 +88,11 @@ class Storage(Protocol):
         """
         ...
 
-    def why(self, remain: SurvivingObject) -> ErasureBlocker:
+    def find_blocker(self, remain: SurvivingObject) -> ErasureBlocker:
         """What keeps an object that still exists although the storage accepted the deletion."""
         ...
 
-    def under(self, folder: str) -> Iterator[tuple[str, datetime]]:
+    def list_below(self, folder: str) -> Iterator[tuple[str, datetime]]:
         """All objects below a folder, whatever their names, and when each was written.
 
         Includes deleted objects that still have versions, links to folders, and folders that cannot be read.
@@ -161,11 +161,11 @@ class UnversionedFiles:
             )
         return None
 
-    def why(self, remain: SurvivingObject) -> ErasureBlocker:
+    def find_blocker(self, remain: SurvivingObject) -> ErasureBlocker:
         """Always a blocker that says that the file was deleted and is there again: nothing else is known."""
         return ErasureBlocker(BlockerKind.OBJECT, without_values(remain.path), None, _AGAIN)
 
-    def under(self, folder: str) -> Iterator[tuple[str, datetime]]:
+    def list_below(self, folder: str) -> Iterator[tuple[str, datetime]]:
         """Walk through a local folder and the folders in it, but not through links. Of other storage, list nothing."""
         if not self._listable:
             return
@@ -248,7 +248,7 @@ class S3Objects:
         Raises:
             TransientError: The store did not answer as expected.
         """
-        bucket, key = _split(remain.path)
+        bucket, key = bucket_and_key(remain.path)
         versions = remain.versions if every_version else ()
         try:
             for version in versions:
@@ -263,19 +263,19 @@ class S3Objects:
                     self._call("DeleteObject", "delete_object", Bucket=bucket, Key=key, VersionId=marker)
         return None
 
-    def why(self, remain: SurvivingObject) -> ErasureBlocker:
+    def find_blocker(self, remain: SurvivingObject) -> ErasureBlocker:
         """Ask for the legal hold and the object lock of each version until one is found: two requests per version."""
         return self._kept(remain, None)
 
-    def under(self, folder: str) -> Iterator[tuple[str, datetime]]:
+    def list_below(self, folder: str) -> Iterator[tuple[str, datetime]]:
         """List all versions before the first result. The time of an object is that of its newest version.
 
         Raises:
             VersionsDenied: The credentials may not list the versions of objects.
             TransientError: The store did not answer as expected.
         """
-        scheme, _, location = folder.partition("://")
-        bucket, _, prefix = location.partition("/")
+        scheme = folder.partition("://")[0]
+        bucket, prefix = bucket_and_key(folder)
         prefix = f"{prefix.strip('/')}/"
         written: dict[str, datetime] = {}
         for o in self._pages(bucket, prefix):
@@ -294,7 +294,7 @@ class S3Objects:
             VersionsDenied: The credentials may not list the versions of objects.
             TransientError: The store did not answer as expected.
         """
-        bucket, key = _split(path)
+        bucket, key = bucket_and_key(path)
         try:
             newest = next((o for o in self._pages(bucket, key) if o["Key"] == key), None)
         except ClientError:
@@ -311,8 +311,8 @@ class S3Objects:
         Raises:
             TransientError: The store did not answer as expected.
         """
-        scheme, _, location = folder.partition("://")
-        bucket, _, prefix = location.partition("/")
+        scheme = folder.partition("://")[0]
+        bucket, prefix = bucket_and_key(folder)
         unfinished: list[UnfinishedUpload] = []
         try:
             pages = self._s3.get_paginator("list_multipart_uploads")
@@ -330,7 +330,7 @@ class S3Objects:
 
     def abort(self, upload: UnfinishedUpload) -> bool:
         """Abort an upload. An upload that does not exist any more counts as aborted. False: the store refuses."""
-        bucket, key = _split(upload.path)
+        bucket, key = bucket_and_key(upload.path)
         try:
             self._call("AbortMultipartUpload", "abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload.id)
         except ClientError as e:
@@ -349,7 +349,7 @@ class S3Objects:
             yield from page.get("Contents", ())
 
     def _find(self, path: str) -> SurvivingObject | None:
-        bucket, key = _split(path)
+        bucket, key = bucket_and_key(path)
         if self._versions:
             try:
                 found = [o for o in self._listed(bucket, key) if o["Key"] == key]
@@ -390,7 +390,7 @@ class S3Objects:
 
     def _kept(self, remain: SurvivingObject, error: ClientError | None) -> ErasureBlocker:
         """What keeps an object, as far as the store shows it."""
-        bucket, key = _split(remain.path)
+        bucket, key = bucket_and_key(remain.path)
         name = without_values(remain.path)
         for version in remain.versions:
             named = {"Bucket": bucket, "Key": key, **({} if version == "null" else {"VersionId": version})}
@@ -444,11 +444,6 @@ class _Ranged(RangedFile):
 
 def _unanswered(error: ClientError, what: str) -> TransientError:
     return TransientError("StorageUnavailable", f"{what}: the store answers {_code(error)}; it is asked again.")
-
-
-def _split(uri: str) -> tuple[str, str]:
-    bucket, _, key = uri.partition("://")[2].partition("/")
-    return bucket, key
 
 
 def _code(error: ClientError) -> str:

@@ -273,14 +273,6 @@ class _Registry:
                     waiting -= s.tasks
             self._staged.append(new)
 
-    def __len__(self) -> int:
-        return len(self._staged)
-
-    @property
-    def held(self) -> int:
-        with self._lock:
-            return sum(s.is_held for s in self._staged)
-
     def clear(self) -> None:
         with self._lock:
             for staged in self._staged:
@@ -295,17 +287,3 @@ _STAGED = _Registry()
 def forget_staged() -> None:
     """Remove all registrations. Between two runs of a process: no frame outlives its run."""
     _STAGED.clear()
-
-
-def staged_now() -> int:
-    """The number of registered file sets."""
-    return len(_STAGED)
-
-
-def held_now() -> int:
-    """The number of registered file sets that the JVM can still reach.
-
-    A frame that Python has dropped counts until py4j has reported it, which can take a second, and the JVM has collected its
-    garbage.
-    """
-    return _STAGED.held

@@ -43,7 +43,7 @@ def test_objects_of_a_bucket_without_versions_are_found_deleted_and_gone(server:
     kept = objects.remove(found[path], every_version=False)
 
     assert (list(found), found[path].current, kept) == ([path], True, None)
-    assert (list(objects.find([path, other])), [p for p, _ in objects.under("s3://plain/d")]) == ([other], [other])
+    assert (list(objects.find([path, other])), [p for p, _ in objects.list_below("s3://plain/d")]) == ([other], [other])
     assert objects.calls["DeleteObject"] == 1
 
 
@@ -56,8 +56,8 @@ def test_an_object_that_was_deleted_lives_on_in_its_versions_until_each_is_delet
     server.client.delete_object(Bucket=bucket, Key="d/f")
     remain = objects.find([path])[path]
 
-    hidden, why = objects.remove(remain, every_version=False), objects.why(remain)
-    still, listed = objects.find([path]), [p for p, _ in objects.under(f"s3://{bucket}/d")]
+    hidden, why = objects.remove(remain, every_version=False), objects.find_blocker(remain)
+    still, listed = objects.find([path]), [p for p, _ in objects.list_below(f"s3://{bucket}/d")]
     kept = objects.remove(remain, every_version=True)
 
     assert (remain.current, len(remain.versions), len(remain.markers)) == (False, 2, 1)
@@ -149,7 +149,7 @@ def test_a_store_that_knows_no_versions_is_asked_for_the_objects(server: S3, buc
     found = plain.find([path, f"s3://{bucket}/d/g"])
 
     assert (found, plain.supports_versions) == ({path: SurvivingObject(path, True)}, False)
-    assert [p for p, _ in plain.under(f"s3://{bucket}/d")] == [path]
+    assert [p for p, _ in plain.list_below(f"s3://{bucket}/d")] == [path]
     assert (plain.remove(found[path], every_version=True), plain.find([path])) == (None, {})
     assert set(plain.calls) == {"HeadObject", "ListObjectsV2", "DeleteObject"}
 
@@ -170,7 +170,7 @@ def test_an_unfinished_upload_is_found_below_its_folder_and_gone_once_it_is_abor
     server.client.create_multipart_upload(Bucket=bucket, Key="t2/data/f.parquet")
 
     (found,), why = objects.uploads(f"s3://{bucket}/t")
-    listed = list(objects.under(f"s3://{bucket}/t"))
+    listed = list(objects.list_below(f"s3://{bucket}/t"))
     gone = [objects.abort(found), objects.abort(found)]
 
     assert (found.path, found.id, why, listed) == (f"s3://{bucket}/t/data/f.parquet", begun["UploadId"], "", [])

@@ -12,7 +12,7 @@ import lethe_spark
 import pytest
 from lethe.base.errors import InputError, LedgerError
 from lethe_spark.jvm import scan_tasks as staged
-from lethe_spark.jvm.scan_tasks import held_now, plan_tasks, stage, staged_now
+from lethe_spark.jvm.scan_tasks import plan_tasks, stage
 from lethe_spark.jvm.spark_table import in_set
 from lethe_spark.sdk import reader
 from lethe_spark.sql import searching
@@ -24,6 +24,15 @@ from tests.spark.support.flights import Flights
 from tests.spark.support.story import local
 from tests.spark.support.streaming_writer import delete_by_equality
 from tests.support.lake import CATALOG, Lake
+
+
+def held_sets() -> int:
+    """The registered sets of files that the JVM can still reach.
+
+    A frame that Python has dropped counts until py4j has reported it, which can take a second, and the JVM has collected its
+    garbage.
+    """
+    return sum(registration.is_held for registration in staged._STAGED._staged)
 
 
 def per_batch(frame: DataFrame) -> dict[str | None, int]:
@@ -306,12 +315,12 @@ def test_files_that_were_named_are_kept_as_long_as_somebody_reads_them(
     deadline = time.monotonic() + 300
 
     def only_these_are_left(sets: int) -> None:
-        while held_now() > sets:
-            assert time.monotonic() < deadline, f"{held_now()} sets of files are held, expected {sets}"
+        while held_sets() > sets:
+            assert time.monotonic() < deadline, f"{held_sets()} sets of files are held, expected {sets}"
             gc.collect()
             many.spark.sparkContext._jvm.System.gc()
         stage(handle, [(tasks, tasks.paths[:1])])  # each new set drops those that nobody holds
-        assert staged_now() == sets + 1
+        assert len(staged._STAGED._staged) == sets + 1
 
     only_these_are_left(4)  # two for the view, two for the frame
     assert rows_of(many.spark.table("kept")) == wanted

@@ -177,7 +177,7 @@ def clear_metadata(context: Run, table: IcebergTable, seen: CheckedErasures, sto
     going = with_versions_before(going, [path for path in there if not check.is_of_another(path)])
     kept = {p: b for p, keys in going.items() if (b := storage.remove(there[p], not due.isdisjoint(keys))) is not None}
     left = storage.find(p for p in going if p not in kept)
-    kept |= {path: storage.why(remain) for path, remain in left.items()}
+    kept |= {path: storage.find_blocker(remain) for path, remain in left.items()}
     for path, blocker in sorted(kept.items()):
         seen.block(going[path], blocker)
 
@@ -283,7 +283,7 @@ def _listed(table: IcebergTable, storage: Storage, known_folders: Iterable[str])
     }
     by_place = {place(f): f for f in sorted(folders)}
     for folder in by_place.values():
-        for path, modified in storage.under(folder):
+        for path, modified in storage.list_below(folder):
             if path.endswith(WRITTEN):
                 yield path, modified
 

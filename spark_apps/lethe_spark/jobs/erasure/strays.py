@@ -82,7 +82,7 @@ def list_storage(context: Run, table: IcebergTable, storage: Storage) -> Storage
         if (why := storage.cannot_list(root)) is not None:
             unlisted[root] = why
         else:
-            files += storage.under(root)
+            files += storage.list_below(root)
     own = of_this_table(base.iceberg, io, known_locations.locations, files)
     forget_old(io, writers, datetime.now(UTC))
     return StorageListing(KnownLocations(own, known_locations.unread), files, writers, unlisted)

@@ -249,7 +249,7 @@ def _check_storage(context: Run, table: IcebergTable, manifests: Manifests, stor
     except VersionsDenied as e:
         _block_unseen(seen, e)
         return seen
-    kept |= {path: storage.why(r) for path, r in there.items()}
+    kept |= {path: storage.find_blocker(r) for path, r in there.items()}
     for path, blocker in sorted(kept.items()):
         seen.block(blockers_by_path[path], blocker)
     seen.locations = listing.known.locations.roots

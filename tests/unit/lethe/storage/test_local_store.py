@@ -176,7 +176,7 @@ def test_files_of_a_folder_are_found_listed_deleted_and_gone(tmp_path: Path, sch
     storage = open_storage(f"{scheme}{tmp_path}", IO, {})
 
     found = storage.find([path, f"{scheme}{folder}/gone.parquet"])
-    listed = dict(storage.under(f"{scheme}{tmp_path}/data"))
+    listed = dict(storage.list_below(f"{scheme}{tmp_path}/data"))
     kept = storage.remove(found[path], every_version=True)
 
     assert found == {path: SurvivingObject(path, True)}
@@ -191,11 +191,11 @@ def test_files_of_a_folder_are_found_listed_deleted_and_gone(tmp_path: Path, sch
 def test_a_storage_that_cannot_be_listed_is_reported() -> None:
     storage = open_storage("gs://lake/t", IO, {})
 
-    assert (list(storage.under("gs://lake/t/data")), storage.lists_folders) == ([], False)
+    assert (list(storage.list_below("gs://lake/t/data")), storage.lists_folders) == ([], False)
 
 
 def test_what_is_there_again_after_it_was_deleted_is_named_without_values() -> None:
-    found = open_storage("/t", IO, {}).why(SurvivingObject("/t/data/name=somebody/f", True))
+    found = open_storage("/t", IO, {}).find_blocker(SurvivingObject("/t/data/name=somebody/f", True))
 
     assert (found.kind, found.name, found.why) == (
         BlockerKind.OBJECT,
