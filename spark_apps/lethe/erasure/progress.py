@@ -45,7 +45,7 @@ class HeldFile:
     upper: str | None = None
     deletes: bool = False
     """For a data file of the head: native deletes that do not repeat tombstones may apply to it."""
-    of: str | None = None
+    data_path: str | None = None
     """For a delete file: the only data file that it applies to; None: several."""
     values: bool = False
     """For a delete file: it contains values of rows."""
@@ -298,7 +298,7 @@ def has_unseen(seen: History, snapshots: Mapping[int, Snapshot], head_id: int | 
 def _held_by(open_erasure: OpenErasure, files: Iterable[HeldFile]) -> set[str]:
     """The paths of the files that may hold its rows, and of the deletes that apply to these files."""
     paths = {f.path for f in files if open_erasure.may_be_in(f)}
-    return paths | {f.path for f in files if f.of in paths}
+    return paths | {f.path for f in files if f.data_path in paths}
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class Masking:
     """Active after the change and not completely masked: new values."""
     lift: Mapping[str, Tombstone] = field(default_factory=dict)
     """Masked tombstones that the change removes."""
-    known: Mapping[str, Mask] = field(default_factory=dict)
+    existing_masks: Mapping[str, Mask] = field(default_factory=dict)
     """Existing masks of `mask`."""
 
     @property
@@ -273,7 +273,7 @@ def plan_positions(
         if new.ours != old.ours or new.taken_over:
             after[path] = new
         still_hidden.update({i: n for i in rows.keys() & lift if (n := len(rows[i] & new.still_hidden))})
-    expected_rows = {i: m.rows for i, m in masking.known.items()}
+    expected_rows = {i: m.rows for i, m in masking.existing_masks.items()}
     return PositionsPlan(after, frozenset(i for i, n in deleted.items() if n != expected_rows.get(i, 0)), still_hidden)
 
 

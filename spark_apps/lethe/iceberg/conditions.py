@@ -238,23 +238,23 @@ class _Either(_Pair):
 @dataclass(frozen=True)
 class _IsNull(_Node):
     column: Column
-    wanted: bool = True
+    expected: bool = True
 
     def columns(self) -> Iterator[Column]:
         yield self.column
 
     def true_in(self, rows: pa.RecordBatch) -> pa.Array:
         values = self.column.of(rows)
-        return values.is_null() if self.wanted else values.is_valid()
+        return values.is_null() if self.expected else values.is_valid()
 
     def opposite(self) -> _Node:
-        return _IsNull(self.column, not self.wanted)
+        return _IsNull(self.column, not self.expected)
 
     def pruning(self) -> BooleanExpression:
         # The counts of nested columns may be those of their elements, or leave out the rows in which a parent is null.
         if self.column.is_nested or not isinstance(self.column.type, PrimitiveType):
             return AlwaysTrue()
-        return IsNull(self.column.name) if self.wanted else NotNull(self.column.name)  # type: ignore[call-arg]
+        return IsNull(self.column.name) if self.expected else NotNull(self.column.name)  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class _IsNaN(_Node):
     """False for a null, as in Iceberg and Spark."""
 
     column: Column
-    wanted: bool = True
+    expected: bool = True
 
     def columns(self) -> Iterator[Column]:
         yield self.column
@@ -270,15 +270,15 @@ class _IsNaN(_Node):
     def true_in(self, rows: pa.RecordBatch) -> pa.Array:
         values = self.column.of(rows)
         if not isinstance(self.column.type, _FLOATS):
-            return pa.repeat(pa.scalar(not self.wanted), rows.num_rows)
+            return pa.repeat(pa.scalar(not self.expected), rows.num_rows)
         mask = pc.fill_null(pc.is_nan(values), False)
-        return mask if self.wanted else pc.invert(mask)
+        return mask if self.expected else pc.invert(mask)
 
     def opposite(self) -> _Node:
-        return _IsNaN(self.column, not self.wanted)
+        return _IsNaN(self.column, not self.expected)
 
     def pruning(self) -> BooleanExpression:
-        return IsNaN(self.column.name) if self.wanted and not self.column.is_nested else AlwaysTrue()  # type: ignore[call-arg]
+        return IsNaN(self.column.name) if self.expected and not self.column.is_nested else AlwaysTrue()  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True)
@@ -298,7 +298,7 @@ class _Known(_Node):
         return _Known(self.column, not self.value)
 
     def pruning(self) -> BooleanExpression:
-        return _IsNull(self.column, wanted=False).pruning() if self.value else AlwaysFalse()
+        return _IsNull(self.column, expected=False).pruning() if self.value else AlwaysFalse()
 
 
 @dataclass(frozen=True)
@@ -365,7 +365,7 @@ class _IsIn(_Node):
 
     column: Column
     values: tuple[Any, ...]
-    wanted: bool = True
+    expected: bool = True
 
     def columns(self) -> Iterator[Column]:
         yield self.column
@@ -377,18 +377,18 @@ class _IsIn(_Node):
             # Arrow tells one zero from the other here.
             accepted = (*accepted, 0.0, -0.0) if 0.0 in accepted else accepted
         mask = pc.is_in(values, value_set=pa.array(accepted, values.type))
-        return _where_valid(values, mask if self.wanted else pc.invert(mask))
+        return _where_valid(values, mask if self.expected else pc.invert(mask))
 
     def opposite(self) -> _Node:
-        return _IsIn(self.column, self.values, not self.wanted)
+        return _IsIn(self.column, self.values, not self.expected)
 
     def pruning(self) -> BooleanExpression:
-        if not self.wanted or isinstance(self.column.type, UUIDType):
+        if not self.expected or isinstance(self.column.type, UUIDType):
             return AlwaysTrue()
         return In(self.column.name, [_literal(v, self.column.type) for v in self.values])  # type: ignore[call-arg]
 
     def of_groups(self, exact: Callable[[Column], bool]) -> pc.Expression | None:
-        if not self.wanted or not _has_trusted_statistics(self.column) or not exact(self.column):
+        if not self.expected or not _has_trusted_statistics(self.column) or not exact(self.column):
             return None
         kind = _arrow_type(self.column.type)
         return pc.field(self.column.top.name).isin(pa.array(self.values, kind))
@@ -398,20 +398,20 @@ class _IsIn(_Node):
 class _StartsWith(_Node):
     column: Column
     prefix: str
-    wanted: bool = True
+    expected: bool = True
 
     def columns(self) -> Iterator[Column]:
         yield self.column
 
     def true_in(self, rows: pa.RecordBatch) -> pa.Array:
         mask = pc.starts_with(self.column.of(rows), self.prefix)
-        return mask if self.wanted else pc.invert(mask)
+        return mask if self.expected else pc.invert(mask)
 
     def opposite(self) -> _Node:
-        return _StartsWith(self.column, self.prefix, not self.wanted)
+        return _StartsWith(self.column, self.prefix, not self.expected)
 
     def pruning(self) -> BooleanExpression:
-        return StartsWith(self.column.name, self.prefix) if self.wanted else AlwaysTrue()  # type: ignore[call-arg]
+        return StartsWith(self.column.name, self.prefix) if self.expected else AlwaysTrue()  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True)

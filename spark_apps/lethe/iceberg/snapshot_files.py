@@ -124,7 +124,7 @@ def resolve_snapshot(
 class Manifests:
     """The content of the manifests read so far, by their paths."""
 
-    known: dict[str, tuple[HeldFile, ...]] = field(default_factory=dict)
+    files_by_manifest: dict[str, tuple[HeldFile, ...]] = field(default_factory=dict)
     """Live files."""
     gone: dict[str, tuple[HeldFile, ...]] = field(default_factory=dict)
     """Removed files."""
@@ -139,17 +139,19 @@ class Manifests:
         manifests = {m.manifest_path: m for found in listed.values() for m in found}
         column = BatchColumn.of(table.specs(), field_id)
         partitioned = frozenset(i for i, spec in table.specs().items() if not is_unpartitioned(spec))
-        self._read(table.io, [m for path, m in manifests.items() if path not in self.known], column, partitioned)
+        self._read(
+            table.io, [m for path, m in manifests.items() if path not in self.files_by_manifest], column, partitioned
+        )
         head = listed.get(facts.head_id, ()) if facts.head_id is not None else ()
         deletes = native_deletes(table.io, head)
-        files = {f.path: f for path in manifests for f in self.known[path]}
+        files = {f.path: f for path in manifests for f in self.files_by_manifest[path]}
         for m in head:
-            for f in self.known[m.manifest_path]:
+            for f in self.files_by_manifest[m.manifest_path]:
                 if f.content == DATA and deletes.on(f.path, m.partition_spec_id):
                     files[f.path] = HeldFile(
                         f.path, f.size, f.content, f.sequence_number, f.lower, f.upper, deletes=True
                     )
-        named = {path: tuple(f.path for f in self.known[path]) for path in manifests}
+        named = {path: tuple(f.path for f in self.files_by_manifest[path]) for path in manifests}
         return History(
             facts.snapshots,
             facts.head_id,
@@ -176,7 +178,7 @@ class Manifests:
 
         with ThreadPoolExecutor(PARALLEL_READS) as pool:
             for path, entries in pool.map(read, manifests):
-                self.known[path] = tuple(f for is_live, f in entries if is_live)
+                self.files_by_manifest[path] = tuple(f for is_live, f in entries if is_live)
                 self.gone[path] = tuple(f for is_live, f in entries if not is_live)
 
 
@@ -223,7 +225,7 @@ def _deletes(io: FileIO, manifest: ManifestFile, in_partition: bool) -> Iterator
             int(file["file_size_in_bytes"]),
             DELETES,
             added,
-            of=referenced(file),
+            data_path=referenced(file),
             values=holds_values(file),
             in_partition=in_partition,
         )

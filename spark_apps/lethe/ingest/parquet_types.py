@@ -237,7 +237,7 @@ def _parts(file: pa.Field, column_type: IcebergType) -> Iterator[tuple[str, pa.F
 class ColumnStatistics:
     """The statistics of a column in a footer."""
 
-    of: "FooterColumn"
+    column: "FooterColumn"
     values: int
     """Their number, including nulls."""
     nulls: int | None

@@ -288,11 +288,11 @@ def _check_calendar(metadata: Any, columns: Mapping[int, ColumnStatistics], targ
     calendar = calendar_of(metadata.metadata)
     if calendar is None or not calendar.datetimes:
         return
-    for field_id, column in columns.items():
-        if column.all_null or not isinstance(column.of.kind, (DateType, TimestampType, TimestamptzType)):
+    for field_id, statistics in columns.items():
+        if statistics.all_null or not isinstance(statistics.column.kind, (DateType, TimestampType, TimestamptzType)):
             continue
-        is_date = isinstance(column.of.kind, DateType)
-        if column.lower is None:
+        is_date = isinstance(statistics.column.kind, DateType)
+        if statistics.lower is None:
             raise BadFile(
                 "StatisticsMissing",
                 f"its footer has no statistics of column {target.name(field_id)}, and the file is of "
@@ -300,7 +300,7 @@ def _check_calendar(metadata: Any, columns: Mapping[int, ColumnStatistics], targ
                 "before 1582-10-15 in the hybrid calendar, so it is unknown whether it has such days",
             )
         first = calendar.first_day if is_date else calendar.first_micros
-        if column.lower < first:
+        if statistics.lower < first:
             since = "1582-10-15" if is_date or calendar.utc else "1900"
             raise BadFile("SchemaMismatch", f"column {target.name(field_id)} {calendar.problem(since)}")
 
@@ -391,16 +391,16 @@ def data_file_document(metadata: Any, uri: str, size: int, columns: Mapping[int,
     nulls: dict[int, int] = {}
     lowers: dict[int, str] = {}
     uppers: dict[int, str] = {}
-    for field_id, column in columns.items():
-        sizes[field_id] = column.bytes
-        if not column.of.keeps_counts:
+    for field_id, statistics in columns.items():
+        sizes[field_id] = statistics.bytes
+        if not statistics.column.keeps_counts:
             continue
-        values[field_id] = column.values
-        if column.nulls is not None:
-            nulls[field_id] = column.nulls
-        if column.of.keeps_bounds and (lower := column.of.lower_bound(column)) is not None:
+        values[field_id] = statistics.values
+        if statistics.nulls is not None:
+            nulls[field_id] = statistics.nulls
+        if statistics.column.keeps_bounds and (lower := statistics.column.lower_bound(statistics)) is not None:
             lowers[field_id] = lower.hex().upper()
-        if column.of.keeps_bounds and (upper := column.of.upper_bound(column)) is not None:
+        if statistics.column.keeps_bounds and (upper := statistics.column.upper_bound(statistics)) is not None:
             uppers[field_id] = upper.hex().upper()
     return {
         "content": "data",

@@ -39,7 +39,7 @@ class Columns:
 
     names: Mapping[int, str]
     """The names of columns, by the field ids in the file; empty: the file has no field ids."""
-    known: tuple[str, ...]
+    column_names: tuple[str, ...]
     """The names of all top-level columns."""
     rows: int
     """The number of rows."""
@@ -275,7 +275,7 @@ def columns_by_id(file: Columns, names: Mapping[str, int] | None) -> dict[int, s
         return dict(file.names)
     if names is None:
         raise Unsure("the file has no field ids, and the table has no name mapping")
-    return {names[name]: name for name in file.known if name in names}
+    return {names[name]: name for name in file.column_names if name in names}
 
 
 def frozen(positions: BitMap64) -> FrozenBitMap64:

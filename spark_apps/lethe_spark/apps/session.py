@@ -171,7 +171,7 @@ class RunSession:
     """
 
     spec: RunSpec
-    given: Arguments
+    settings: Arguments
     reporter: Reporter
     catalog_properties: Mapping[str, str]
     cancelled: threading.Event
@@ -185,14 +185,14 @@ class RunSession:
             InputError: The user has to change something.
             TransientError: A dependency is temporarily unavailable.
         """
-        scaling = self.given.scaling
+        scaling = self.settings.scaling
         if scaling is None:
             return self._context(
-                make_session(self.spec.table.catalog, self._starting(self.given.confs), self.given.fresh)
+                make_session(self.spec.table.catalog, self._starting(self.settings.confs), self.settings.fresh)
             )
         # Otherwise a JVM that starts for a driver alone would use the loopback address for its executors later.
-        os.environ.setdefault("SPARK_LOCAL_IP", self.given.confs.get("spark.driver.host", "127.0.0.1"))
-        rule = rule_of(scaling, self.given.confs)
+        os.environ.setdefault("SPARK_LOCAL_IP", self.settings.confs.get("spark.driver.host", "127.0.0.1"))
+        rule = rule_of(scaling, self.settings.confs)
         most = rule.most
         read = bytes_by_plan(self.spec.kind) if scaling.by_plan else None
         if read is not None:
@@ -218,8 +218,8 @@ class RunSession:
         return NoExecutors(monitor.tracker.wait_seconds, monitor.tracker.why_none())
 
     def _scaled(self, scaling: Scaling, most: int) -> RunContext:
-        fewest = min(int(self.given.confs[_FEWEST]), most)
-        confs = {**self.given.confs, _FEWEST: str(fewest), _FIRST: str(most), _MOST: str(most)}
+        fewest = min(int(self.settings.confs[_FEWEST]), most)
+        confs = {**self.settings.confs, _FEWEST: str(fewest), _FIRST: str(most), _MOST: str(most)}
         spark = make_session(self.spec.table.catalog, self._starting(confs))
         api, template = PodApi.from_environment(os.environ, DRIVER), Path(confs[_TEMPLATE])
         tracker = ExecutorTracker(
@@ -240,7 +240,10 @@ class RunSession:
 
     def _alone(self, scaling: Scaling) -> RunContext:
         """A session whose driver works without executors."""
-        confs = {"spark.app.name": self.given.confs["spark.app.name"], "spark.master": f"local[{scaling.alone_cores}]"}
+        confs = {
+            "spark.app.name": self.settings.confs["spark.app.name"],
+            "spark.master": f"local[{scaling.alone_cores}]",
+        }
         return self._context(make_session(self.spec.table.catalog, self._starting(confs)))
 
     def _starting(self, confs: Mapping[str, str]) -> Mapping[str, str]:

@@ -432,8 +432,8 @@ def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[s
             # that the replaced vectors and the files still exist.
             update = target.newRowDelta().validateFromSnapshot(from_snapshot)
             # Files to remove are not listed here, because Iceberg requires listed files to stay. The ledger's check covers them.
-            update = update.validateDataFilesExist(java_list(table.jvm, deletes.of)).validateDeletedFiles()
-            if deletes.of and table.format_version < 3:
+            update = update.validateDataFilesExist(java_list(table.jvm, deletes.data_paths)).validateDeletedFiles()
+            if deletes.data_paths and table.format_version < 3:
                 # Of position deletes, Iceberg validates this only if it is asked to, and for the whole table.
                 update = update.validateNoConflictingDeleteFiles()
             for file in remove:

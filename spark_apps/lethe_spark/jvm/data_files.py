@@ -215,7 +215,7 @@ class DeleteChanges:
 
     paths: tuple[str, ...] = ()
     """The written files."""
-    of: tuple[str, ...] = ()
+    data_paths: tuple[str, ...] = ()
     """The data files of the deletes by position."""
     added: tuple[Any, ...] = field(default=(), repr=False)
     """Iceberg's delete files to add."""
@@ -225,7 +225,10 @@ class DeleteChanges:
     def along_with(self, other: "DeleteChanges") -> "DeleteChanges":
         """Both together, for one commit."""
         return DeleteChanges(
-            self.paths + other.paths, self.of + other.of, self.added + other.added, self.replaced + other.replaced
+            self.paths + other.paths,
+            self.data_paths + other.data_paths,
+            self.added + other.added,
+            self.replaced + other.replaced,
         )
 
 

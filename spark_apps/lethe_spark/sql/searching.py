@@ -87,7 +87,7 @@ def named(column: str) -> Column:
 class Search:
     """A search for values."""
 
-    wanted: Mapping[str, AnyWanted] = field(repr=False)
+    searches: Mapping[str, AnyWanted] = field(repr=False)
     """The values, by the key of the search."""
     io_properties: Mapping[str, str] = field(repr=False)
     """PyIceberg's properties to open files with."""
@@ -113,7 +113,7 @@ def search(context: SparkContext, request: Search, files: Sequence[CandidateFile
     Raises:
         Exception: Spark's errors.
     """
-    values = context.broadcast(dict(request.wanted))
+    values = context.broadcast(dict(request.searches))
     try:
         return _run(context, files, _ValueWorker(values, dict(request.io_properties), request.names).search)
     finally:
@@ -183,13 +183,13 @@ def _run(
 class _ValueWorker:
     """Runs in a worker."""
 
-    wanted: "Broadcast[dict[str, AnyWanted]]"
+    searches: "Broadcast[dict[str, AnyWanted]]"
     io_properties: dict[str, str]
     names: Mapping[str, int] | None
 
     def search(self, files: Iterable[CandidateFile]) -> Iterator[FileResult]:
         def one(c: CandidateFile) -> Mapping[str, FrozenBitMap64]:
-            searches = {key: self.wanted.value[key] for key in c.keys}
+            searches = {key: self.searches.value[key] for key in c.keys}
             return self._find(c, searches)
 
         return (_result_of(c, one) for c in files)

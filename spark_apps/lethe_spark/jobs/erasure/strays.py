@@ -55,7 +55,7 @@ VERSION_HINT: Final = "version-hint.text"
 class StorageListing:
     """The storage's files and the notes of runs, read before the table's metadata is read again."""
 
-    known: KnownLocations
+    known_locations: KnownLocations
     files: list[tuple[str, datetime]] = field(default_factory=list)
     """The path of each file, and when it was written."""
     writers: list[tuple[Writer, datetime, str]] = field(default_factory=list)
@@ -110,7 +110,7 @@ def leftovers(
     Raises:
         NoDecoder: No decoder can be started, or decoders end before they decode anything.
     """
-    locations = listing.known.locations
+    locations = listing.known_locations.locations
     named = {place(p) for p in seen.history.files} | {place(p) for p in seen.files} | metadata_files(base)
     writers = [w for w, _, _ in listing.writers]
     free, now = set(seen.free), datetime.now(UTC)
@@ -196,7 +196,7 @@ def end_uploads(seen: CheckedErasures, storage: Storage, listing: StorageListing
     Returns:
         Why the uploads of a root cannot be listed, by root.
     """
-    locations, unlisted = listing.known.locations, dict[str, str]()
+    locations, unlisted = listing.known_locations.locations, dict[str, str]()
     writers, now = [w for w, _, _ in listing.writers], datetime.now(UTC)
     for root in locations.roots:
         if root in listing.unlisted:
@@ -228,11 +228,16 @@ def not_covered(
 ) -> tuple[str, ...]:
     """What this check could not see, as sentences for the erasure records."""
     texts = [f"files that no snapshot names below {without_values(r)}: {why}" for r, why in listing.unlisted.items()]
-    texts += [f"locations that only the metadata file {uri} named: it cannot be read" for uri in listing.known.unread]
+    texts += [
+        f"locations that only the metadata file {uri} named: it cannot be read"
+        for uri in listing.known_locations.unread
+    ]
     texts += [f"unfinished uploads below {without_values(uri)}: {why}" for uri, why in uploads.items()]
     if not storage.supports_versions:
         texts.append("older versions of objects, because the storage cannot list them")
-    folders = {_folder(f.path) for f in seen.files.values() if not _is_within(f.path, listing.known.locations)}
+    folders = {
+        _folder(f.path) for f in seen.files.values() if not _is_within(f.path, listing.known_locations.locations)
+    }
     texts += [f"files that no snapshot names in {uri}, outside of the table's locations" for uri in sorted(folders)]
     return tuple(texts)
 

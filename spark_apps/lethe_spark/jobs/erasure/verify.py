@@ -252,8 +252,10 @@ def _check_storage(context: Run, table: IcebergTable, manifests: Manifests, stor
     kept |= {path: storage.find_blocker(r) for path, r in there.items()}
     for path, blocker in sorted(kept.items()):
         seen.block(blockers_by_path[path], blocker)
-    seen.locations = listing.known.locations.roots
-    seen.metadata_folders = tuple(f for f in listing.known.locations.metadata if storage.cannot_list(f) is None)
+    seen.locations = listing.known_locations.locations.roots
+    seen.metadata_folders = tuple(
+        f for f in listing.known_locations.locations.metadata if storage.cannot_list(f) is None
+    )
     seen.not_covered = (
         *not_covered(seen, storage, listing, uploads),
         *name_buffer(context, seen),

@@ -127,8 +127,8 @@ BEFORE_AND_AFTER = a_story(
 WITH_DELETES = a_story(
     [
         a_held("gone", "A"),
-        HeldFile("vector", 9, DELETES, 2, of="gone"),
-        HeldFile("other", 9, DELETES, 2, of="elsewhere"),
+        HeldFile("vector", 9, DELETES, 2, data_path="gone"),
+        HeldFile("other", 9, DELETES, 2, data_path="elsewhere"),
         HeldFile("values", 9, DELETES, 1, values=True),
         # Of a partition, whose values it holds: another engine deleted more after the Erase.
         HeldFile("paths", 9, DELETES, 4, in_partition=True),

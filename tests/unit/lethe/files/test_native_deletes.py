@@ -57,7 +57,7 @@ def test_a_change_masks_what_it_takes_back_and_lifts_what_it_shows_again() -> No
 
     masking = plan_masking(ledger, delta, FIELD, DELETION_VECTORS, all_masked=True)
 
-    assert (masking.mask.keys(), masking.lift.keys(), masking.known) == ({"D"}, {"A"}, {})
+    assert (masking.mask.keys(), masking.lift.keys(), masking.existing_masks) == ({"D"}, {"A"}, {})
 
 
 def test_what_others_left_unmasked_is_masked_along() -> None:
@@ -67,7 +67,7 @@ def test_what_others_left_unmasked_is_masked_along() -> None:
     masking = plan_masking(ledger, adding("D"), FIELD, DELETION_VECTORS, all_masked=False)
 
     assert masking.mask.keys() == {"B", "C", "D"}
-    assert masking.known == {"C": replace(WHOLE, whole=False)}
+    assert masking.existing_masks == {"C": replace(WHOLE, whole=False)}
 
 
 def test_in_the_ledger_alone_nothing_is_masked_but_an_undo_lifts() -> None:
@@ -86,7 +86,7 @@ def test_what_is_undone_and_taken_back_again_in_one_change_stays_masked() -> Non
 
     masking = plan_masking(ledger, delta, FIELD, DELETION_VECTORS, all_masked=True)
 
-    assert (masking.mask.keys(), masking.lift, masking.known) == ({"A"}, {}, {"A": WHOLE})
+    assert (masking.mask.keys(), masking.lift, masking.existing_masks) == ({"A"}, {}, {"A": WHOLE})
 
 
 def test_a_file_of_one_batch_is_dropped_and_others_are_masked() -> None:
