@@ -123,7 +123,7 @@ def test_a_vacuum_of_a_large_table_is_sized_by_its_plan(
 def test_a_vacuum_of_a_small_table_needs_no_plan_first(sessions: Sessions, tmp_path: Path) -> None:
     session, _ = opened(a_vacuum(), TASK_BYTES, tmp_path)
 
-    assert (session.given.scaling, sessions.masters) == (None, ["local[2]"])
+    assert (session.settings.scaling, sessions.masters) == (None, ["local[2]"])
 
 
 def test_a_driver_that_gets_no_executor_works_alone_and_says_so(sessions: Sessions, tmp_path: Path) -> None:
