@@ -619,7 +619,7 @@ def _ledger_shown(table: Table, facts: TableFacts, base: Shown) -> Mapping[str, 
 def _commit(
     tracking: Table, table_uuid: str, change: BatchesTableChange, written: Sequence[Any], showing: Shown
 ) -> None:
-    """Commit it.
+    """Commit the change and its totals to the table of batches.
 
     Raises:
         CommitFailedException: The head is not the one that the change was planned on.

@@ -168,7 +168,7 @@ class Ingest:
         return int(part["size"])
 
     def _send_to_store(self, request: Mapping[str, Any], path: Path, offset: int, size: int) -> int:
-        """The status of the answer.
+        """Send a part of a file to the store; returns the status of the answer.
 
         Raises:
             TransientError: `GatewayAway`.

@@ -248,7 +248,7 @@ class _Reader(io.RawIOBase):
         self._left: int | None = None
 
     def allow(self, seconds: float, at_most: int | None) -> None:
-        """Allow it.
+        """Set the time and the number of bytes that the next reads may take.
 
         Args:
             at_most: None: any number of bytes.

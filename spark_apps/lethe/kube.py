@@ -79,7 +79,7 @@ def error_of(status: int, content: bytes, request: str) -> KubeError:
 
 @dataclass(frozen=True)
 class TimeLimits:
-    """Of requests, in seconds."""
+    """Time limits of requests, in seconds."""
 
     connect_seconds: float = 5
     # Less than the time from the moment when a leader stops acting until another one may start: a write is sent soon after it was

@@ -234,7 +234,7 @@ class MergedFile:
         self._writer.close()
 
     def _begin(self, source: PurgeSource) -> GroupWriter:
-        """Begin it.
+        """The writer of the new file, which the first source begins.
 
         Raises:
             Unsuitable: A file is not like the first one.
@@ -322,7 +322,7 @@ class BinToMerge:
 
 @dataclass(frozen=True)
 class Merged:
-    """What became of a bin."""
+    """The result of merging a bin."""
 
     document: str = ""
     """Iceberg's JSON of the new file; empty: there is none."""
@@ -356,7 +356,7 @@ class Merge:
         return self(replace(bin_, to=path_of_attempt(bin_.to)))
 
     def __call__(self, bin_: BinToMerge) -> Merged:
-        """Then there is no new file.
+        """Merge the bin into its new file. If an error is raised, there is no new file.
 
         Raises:
             FileNotFoundError: There is no such file.

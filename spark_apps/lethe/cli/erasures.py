@@ -551,7 +551,7 @@ def _content_of_values(path: Path) -> bytes:
 
 
 def _values(content: bytes, path: str) -> list[str]:
-    """The values.
+    """Parse the values of a file.
 
     Raises:
         InputError: InvalidValues.

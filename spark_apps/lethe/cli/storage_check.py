@@ -198,7 +198,7 @@ class TableFolders:
 
 
 def _parsed(content: bytes | None) -> Mapping[str, Any] | None:
-    """A metadata file; None: it is none, or it is damaged."""
+    """The content of a metadata file; None: the object is no metadata file, or it is damaged."""
     if content is None:
         return None
     try:

@@ -96,7 +96,7 @@ class Link:
             raise Closed from e
 
     def receive(self) -> Message:
-        """Receive it.
+        """Receive the next message of the other side.
 
         Raises:
             Closed: The other side has closed the link, or has ended.
@@ -172,7 +172,7 @@ class ChildLink(Link):
         MARK.pack_into(self._mark, 0, unit, rows)
 
     def rest(self) -> None:
-        """After decoding."""
+        """Show that nothing is being decoded, and stop the limit of time."""
         MARK.pack_into(self._mark, 0, NOTHING, 0)
         self._seconds = 0.0
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -289,7 +289,7 @@ def _warm_up(module: str) -> None:
 
 
 def _decode(link_handle: int, mark_handle: int) -> NoReturn:
-    """The life of a decoder."""
+    """Decode what the parent sends, until it closes the link."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)

@@ -38,11 +38,11 @@ class Limits:
         return cls(memory_bytes=max(cls.memory_bytes, int(environ.get(MEMORY_ENV) or 0)))
 
     def cpu_of(self, size: int) -> float:
-        """Seconds of processor time."""
+        """The seconds of processor time that a file may take."""
         return self.cpu_seconds + self.cpu_seconds_per_mib * size / MIB
 
     def wall_of(self, size: int) -> float:
-        """Seconds."""
+        """The seconds of wall-clock time that a file may take."""
         return self.wall_factor * self.cpu_of(size)
 
     def rows_of(self, size: int) -> int:
@@ -50,5 +50,5 @@ class Limits:
         return self.rows + self.rows_per_byte * size
 
     def expanded_of(self, size: int) -> int:
-        """Bytes."""
+        """The bytes to which a file may expand."""
         return self.expanded_bytes + self.expanded_per_byte * size

@@ -62,7 +62,7 @@ class ObjectWork:
         return size
 
     def run(self, link: ChildLink) -> None:
-        """See `lethe.decoder.child.Work`."""
+        """Read the objects that the link names, until it is closed."""
         while True:
             document, _ = link.receive()
             for number, size, _, entry in document["units"]:

@@ -132,7 +132,7 @@ def with_purged(ledger: Ledger, delta: Delta, field_id: int, ids: Collection[str
 
 
 def refuse_masked(name: str, masking: Masking) -> None:
-    """For callers that cannot remove masks.
+    """Refuse the Undo of batches with native deletes, for callers that cannot remove these.
 
     Raises:
         InputError: `NotSupported`, if the Undo of this name needs that.

@@ -150,7 +150,7 @@ def _is_view(catalog: Catalog, name: Name) -> bool:
 
 
 class _Clients:
-    """Threads may share it."""
+    """The clients that threads share, by properties."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

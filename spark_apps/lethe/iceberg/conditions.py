@@ -423,7 +423,7 @@ class RowCondition:
 
     @classmethod
     def of(cls, schema: Schema, expression: str | BooleanExpression | None) -> "RowCondition":
-        """The text contains no values.
+        """The condition that a filter says. Messages contain no values of it.
 
         Raises:
             InputError: InvalidRead, UnknownType, if it is not a condition on rows of the schema.

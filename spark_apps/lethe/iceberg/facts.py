@@ -312,5 +312,5 @@ def _partition(spec_id: int, values: tuple[Any, ...]) -> str | None:
 
 
 def _text(bound: bytes | None) -> str | None:
-    """Iceberg stores a string as UTF-8."""
+    """The text of a bound, which Iceberg stores as UTF-8."""
     return None if bound is None else bound.decode()

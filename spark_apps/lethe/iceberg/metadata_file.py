@@ -280,7 +280,7 @@ class ManifestListWork(ObjectWork):
     """Reads which manifests a manifest list names."""
 
     def read(self, stream: BinaryIO, path: str) -> Any:
-        """See `ObjectWork`. Without any, if it is none, or it is damaged."""
+        """The paths of the manifests; none, if the object is no manifest list, or it is damaged."""
         del path
         try:
             return [str(m["manifest_path"]) for m in fastavro.reader(stream)]

@@ -95,7 +95,7 @@ def open_avro(file: Any, table: pa.Schema) -> OpenedFile:
 
 
 def _tables(stream: Any, records: "Records", calendar: HybridCalendar | None) -> Iterator[pa.Table]:
-    """The rows.
+    """The rows of the file as Arrow tables.
 
     Raises:
         BadFile: The file cannot be used, and reading it again does not change that.

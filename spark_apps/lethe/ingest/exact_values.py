@@ -358,7 +358,7 @@ def _safe_cast(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def converted_column(values: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
-    """Like `converted`, for a column."""
+    """Convert a column as `converted` converts an array."""
     if values.type == target:
         return values
     if not pa.types.is_nested(target) and not _is_wrapped(values.type):

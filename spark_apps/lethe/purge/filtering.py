@@ -250,7 +250,7 @@ class FileToFilter:
 
 @dataclass(frozen=True)
 class Filtered:
-    """What became of a data file."""
+    """The result of filtering a data file."""
 
     path: str
     document: str = ""

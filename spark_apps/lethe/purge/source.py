@@ -143,7 +143,7 @@ def _with_both(schema: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class DictionaryColumns:
-    """Columns by their encoding. Paths."""
+    """The columns by their encoding, as paths."""
 
     whole: frozenset[str]
     """All pages of these refer to a dictionary."""

@@ -422,7 +422,7 @@ def _by_path(table: pa.Table, selected: frozenset[str]) -> Iterable[tuple[str, P
 
 
 def _vectors(path: str, puffin: PuffinFile, live: Collection[tuple[str, Vector]]) -> dict[str, Positions]:
-    """The vectors.
+    """The deletion vectors of a Puffin file, by data file.
 
     Args:
         path: Of the Puffin file.

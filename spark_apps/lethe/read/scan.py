@@ -297,7 +297,7 @@ def scan(
 
 
 def _columns(view: SnapshotView, columns: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns.
+    """The columns of the read.
 
     Raises:
         InputError: `UnknownType`, if Lethe does not know the type of one of the columns.

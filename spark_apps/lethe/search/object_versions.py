@@ -67,7 +67,7 @@ class Storage(Protocol):
 
     @property
     def lists_folders(self) -> bool:
-        """Whether `under` can list folders."""
+        """Whether `list_below` can list folders."""
         ...
 
     def find(self, paths: Iterable[str]) -> dict[str, SurvivingObject]:

@@ -554,7 +554,7 @@ class _PartitionFiles:
             self._file = None
 
     def _group_size(self) -> int:
-        """Bytes in memory."""
+        """How many bytes in memory the next row group may have."""
         return min(int(self._group_bytes / self._ratio), GROUP_BYTES)
 
     def _write_group(self) -> None:
@@ -605,7 +605,7 @@ class _OpenFile:
         self._parquet.write_table(table, row_group_size=table.num_rows)
 
     def close(self, layout: TableLayout, partition: TablePartition) -> str:
-        """Close it.
+        """Close the file.
 
         Returns:
             Iceberg's JSON of the file.

@@ -269,7 +269,7 @@ class TaskReport:
     blocks: BlockFacts = field(default_factory=BlockFacts)
 
     def add(self, other: "TaskReport") -> None:
-        """Adding the same again changes nothing."""
+        """Add the report of another task. Adding one twice changes nothing."""
         self.outcomes.update(other.outcomes)
         self.blocks.add(other.blocks)
 

@@ -129,7 +129,7 @@ def _forget_earlier() -> None:
 
 
 def _start(settings: Mapping[str, str]) -> SparkContext:
-    """Start it.
+    """Start the Spark context with these settings.
 
     Raises:
         Exception: As `make_session`, for Spark, Java and jars.

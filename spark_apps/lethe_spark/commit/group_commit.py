@@ -250,7 +250,7 @@ class GroupCommit:
         erased: Erased,
         aside: dict[str, RequestResult],
     ) -> Committed[GroupPlan | None]:
-        """Commit.
+        """Commit the requests on the newest ledger.
 
         The outcome is None if the newest table needs other rows than were written. Sets an Undo aside that cannot be carried out.
 

@@ -59,7 +59,7 @@ def with_ids(
 
 
 def _read(request: RestatementRequest, properties: Mapping[str, str], table_location: str) -> IdList:
-    """Read it.
+    """Read the list of batch ids at a URI.
 
     Raises:
         InputError: InvalidIdList, ListChanged.
@@ -147,7 +147,7 @@ def find_replacements(
 
 
 def _files(uri: str, buffer: str, store: ObjectStore) -> tuple[BufferedObject, ...]:
-    """The files.
+    """The data files of a replacement's folder.
 
     Raises:
         InputError: ReplacementInBuffer, PlaceInTable, ReplacementIncomplete, ReplacementEmpty.

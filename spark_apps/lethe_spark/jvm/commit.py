@@ -219,14 +219,14 @@ def _check_clock(table: IcebergTable, last_updated_ms: int) -> None:
 
 @dataclass(frozen=True)
 class Append:
-    """New data files."""
+    """Adds new data files."""
 
     files: tuple[DataFile, ...]
 
 
 @dataclass(frozen=True)
 class Register:
-    """Data files that other programs wrote."""
+    """Adds data files that other programs wrote."""
 
     files: Any
     """A Java list, as `lethe_spark.jvm.data_files` makes it."""

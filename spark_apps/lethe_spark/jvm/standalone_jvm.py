@@ -45,7 +45,7 @@ class SmallJvm:
 
     @classmethod
     def start(cls, confs: Mapping[str, str], heap: str = HEAP) -> "SmallJvm":
-        """Start it and wait until it answers.
+        """Start the JVM and wait until it answers.
 
         Args:
             confs: Settings of Spark's launcher, as `lethe_spark.run.launching.launch_confs` makes them: class path and options.

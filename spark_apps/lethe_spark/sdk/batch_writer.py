@@ -65,7 +65,7 @@ class LogReporter:
 
 @dataclass(frozen=True)
 class SdkWriter:
-    """A `Committer`.
+    """The `Committer` of a user's Spark job.
 
     It may write a table that a Dataset claims: each commit is a compare-and-set, so neither loses the other's changes.
     """

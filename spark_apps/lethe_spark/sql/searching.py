@@ -181,7 +181,7 @@ def _run(
 
 @dataclass(frozen=True)
 class _ValueWorker:
-    """Runs in a worker."""
+    """Searches files for values, in a worker."""
 
     searches: "Broadcast[dict[str, AnyWanted]]"
     io_properties: dict[str, str]
@@ -206,7 +206,7 @@ class _ValueWorker:
 
 @dataclass(frozen=True)
 class _BatchWorker:
-    """Runs in a worker."""
+    """Searches files for rows of batches, in a worker."""
 
     ids: "Broadcast[list[str]]"
     request: BatchSearch

@@ -443,7 +443,7 @@ class WarmDriver:
             self._put_off(post, e)
 
     def _settle(self, post: Post) -> None:
-        """Settle it.
+        """Remove the key of a run that is done from the mailbox.
 
         Raises:
             KubeError: The API server rejected the request, or did not answer.

@@ -144,7 +144,7 @@ def leftovers(
 def _contents(
     storage: Storage, strays: Sequence[Stray], base: Base, listed: Collection[str]
 ) -> dict[str, StrayContent]:
-    """The contents.
+    """The contents of the strays, by path.
 
     Raises:
         NoDecoder: No decoder can be started, or decoders end before they decode anything.

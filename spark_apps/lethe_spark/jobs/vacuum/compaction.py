@@ -42,7 +42,7 @@ PLANS: Final = 3
 
 @dataclass(frozen=True)
 class MergedBins:
-    """What became of the bins."""
+    """The result of merging bins."""
 
     added: tuple[DataFile, ...]
     removed: tuple[DataFile, ...]
@@ -141,7 +141,7 @@ def _is_plain(task: Any, base: Base) -> bool:
 
 
 def _merged(context: RunContext, table: SparkTable, work: Merge, tasks: Collection[BinToMerge]) -> list[Merged]:
-    """Then there are no new files.
+    """Merge the bins in workers. If an error is raised, there are no new files.
 
     Raises:
         Exception: The errors of the workers.

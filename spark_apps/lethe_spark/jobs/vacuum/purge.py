@@ -164,7 +164,7 @@ def kept_metrics(base: Base) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class FilteredFiles:
-    """What became of the files."""
+    """The result of filtering files."""
 
     added: tuple[DataFile, ...]
     replaced: frozenset[str]
@@ -282,7 +282,7 @@ class PurgeProgress:
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What became of a step."""
+    """The result of a step."""
 
     plan_again: str = ""
     """Why the step must be planned again, because the table changed; empty: it need not."""
