@@ -111,7 +111,7 @@ class BoundedHandler(BaseHTTPRequestHandler):
 
     @abstractmethod
     def authorize(self) -> None:
-        """Called before the body is read.
+        """Check the request before its body is read.
 
         Raises:
             Rejected: The client may not send this request.

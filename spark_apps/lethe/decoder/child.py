@@ -149,7 +149,7 @@ class ChildLink(Link):
         self.rest()
 
     def begin(self, unit: int, size: int) -> None:
-        """Before decoding a unit, or converting rows of `SEVERAL`. Its time begins now, also if it was begun before.
+        """Begin the time of a unit, or of `SEVERAL`, before it is decoded, also if it was begun before.
 
         Args:
             size: Of all bytes.

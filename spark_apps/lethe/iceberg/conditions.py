@@ -138,7 +138,7 @@ class Column:
         return len(self.fields) > 1
 
     def of(self, rows: pa.RecordBatch) -> pa.Array:
-        """Its values. A field of a null struct is null."""
+        """The values of the column. A field of a null struct is null."""
         values = rows.column(rows.schema.names.index(self.top.name))
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
@@ -506,7 +506,7 @@ def _column(schema: Schema, predicate: UnboundPredicate) -> Column:
 
 
 def _path(fields: tuple[NestedField, ...], field_id: int) -> tuple[NestedField, ...] | None:
-    """From a top-level field to the one of this id, through structs. None: there is none."""
+    """The fields from the top level, through structs, to the one with this id. None: there is none."""
     for field in fields:
         if field.field_id == field_id:
             return (field,)

@@ -143,7 +143,7 @@ def observe(
 
 
 def _require_history(metadata: TableMetadata, name: str) -> None:
-    """After an expiry, the metadata log still exists.
+    """Require the whole history of a table. The metadata log shows that there was one, also after an expiry.
 
     Raises:
         InputError: `UnsupportedCatalog`, if the catalog shows only the newest snapshot and no metadata log, although there

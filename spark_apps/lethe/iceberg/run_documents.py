@@ -10,7 +10,7 @@ from lethe.iceberg import catalogs
 
 
 def folder(location: str) -> str:
-    """Their folder. `location`: of the table or, while there is no table, of the warehouse."""
+    """The folder of the documents. `location`: of the table or, while there is no table, of the warehouse."""
     return f"{location.rstrip('/')}/{RUNS_FOLDER}"
 
 

@@ -329,7 +329,7 @@ def _ended_early(error: BaseException) -> bool:
 
 
 class VendingCatalog(RetryingRestCatalog):
-    """Its tables stay readable after the credentials that they were loaded with have expired."""
+    """A REST catalog whose tables stay readable after the credentials that they were loaded with have expired."""
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
         table = super()._response_to_table(identifier_tuple, table_response)

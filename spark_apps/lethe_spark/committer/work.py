@@ -304,7 +304,7 @@ class PendingCleanup:
     """The batches that still wait in the buffer. None: the run did not list it."""
 
     def clean_up(self) -> None:
-        """Never raises, as `finished`."""
+        """Clean up after the result, as `finished` does. Never raises."""
         with about(**log_fields(self.context.spec)):
             self._clean_up()
 
