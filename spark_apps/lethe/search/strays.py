@@ -133,7 +133,7 @@ def _json(content: bytes) -> Mapping[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
-def picked_batches(table: Table, facts: TableFacts, loaded: Loaded, field_id: int) -> dict[str, BatchEntry]:
+def cherry_picked_batches(table: Table, facts: TableFacts, loaded: Loaded, field_id: int) -> dict[str, BatchEntry]:
     """The batches that these commits brought in, by id, with the entries that a commit of Lethe would have written.
 
     Example: after a rollback, `cherrypick_snapshot` copies an append of Lethe. Its files are live, but their batches are not in

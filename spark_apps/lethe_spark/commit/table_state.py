@@ -19,7 +19,7 @@ from lethe.ledger.ledger import BatchEntry, Delta, Ledger, get_many
 from lethe.ledger.lineage import is_gapless, is_rolled_back, knows_files_up_to
 from lethe.ledger.overlay import Folding
 from lethe.search.candidates import Head, head_of, held_ids
-from lethe.search.strays import picked_batches
+from lethe.search.strays import cherry_picked_batches
 from lethe.uri import as_file_uri, overlap
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import StaticTable
@@ -107,7 +107,7 @@ class Base:
         """Batches of snapshots without a ledger that the ledger knows neither as promoted nor as reverted."""
         if not self.loaded.resolution.bare:
             return {}
-        batches = picked_batches(self.iceberg, self.facts, self.loaded, self.field_id)
+        batches = cherry_picked_batches(self.iceberg, self.facts, self.loaded, self.field_id)
         entries = get_many(self.loaded.ledger.batches, batches)
         return {i: e for i, e in batches.items() if i not in entries or not entries[i].blocks_promotion}
 
