@@ -103,6 +103,10 @@ class ApiModel(BaseModel):
                 properties[field.alias]["description"] = texts[name]
         return schema
 
+    def document(self) -> dict[str, Any]:
+        """The object as Kubernetes stores it, without fields that are None."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
 
 def field_docstrings(model: type[ApiModel]) -> dict[str, str]:
     """The docstrings of fields, also of inherited ones, as one line each. A field `SameAs` another has the docstring of that one.

@@ -4,26 +4,29 @@ The operator writes them; of a Dataset, the inlet writes `source`. A field that 
 `parse_status` reads a status that another version, or a person, may have written.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, ValidationError
+from pydantic import AfterValidator, ConfigDict, ValidationError
 
-from lethe.contract.schema import ApiModel, Int32, between, items, keyed_by, length
+from lethe.contract.schema import ApiModel, Int32, Required, between, items, keyed_by, length
 
-TRUE: Final = "True"
-FALSE: Final = "False"
-UNKNOWN: Final = "Unknown"
-
-NOT_WRITTEN: Final = datetime.min.replace(tzinfo=UTC)
-"""The transition time of a condition that is not in a status yet."""
+ConditionStatus = Literal["True", "False", "Unknown"]
 
 
 def _to_the_second(time: datetime) -> datetime:
-    if time.tzinfo is None:
+    offset = time.utcoffset()
+    if offset is None:
         raise ValueError("the time has no time zone")
-    return time.astimezone(UTC).replace(microsecond=0)
+    if not offset and not time.microsecond:
+        return time  # nearly all: a status has dozens, and the rest costs more than to parse them
+    try:
+        return time.astimezone(UTC).replace(microsecond=0)
+    except OverflowError:
+        raise ValueError("the time is not one of UTC") from None
 
 
 # As Kubernetes writes it: RFC 3339 in UTC, to the second, such as 2026-01-02T03:04:05Z.
@@ -35,21 +38,21 @@ class Condition(ApiModel):
 
     type: Annotated[str, length(maximum=316)]
     """Which aspect."""
-    status: Literal["True", "False", "Unknown"]
+    status: ConditionStatus
     """Whether it holds."""
     observed_generation: Annotated[int | None, between(0)] = None
     """The generation of the spec that the condition is about."""
-    last_transition_time: Time
+    last_transition_time: Annotated[Time | None, Required()] = None
     """When status last changed."""
-    reason: Annotated[str, length(maximum=1024)]
+    reason: Annotated[str, length(maximum=1024), Required()] = ""
     """The reason, as one CamelCase word from the list of reasons."""
-    message: Annotated[str, length(maximum=32_768)]
+    message: Annotated[str, length(maximum=32_768), Required()] = ""
     """The reason, as text."""
 
     @classmethod
-    def of(cls, type: str, status: Literal["True", "False", "Unknown"], reason: str, message: str = "") -> Self:
-        """A condition that is not in a status yet, so the time of its transition is unknown."""
-        return cls(type=type, status=status, last_transition_time=NOT_WRITTEN, reason=reason, message=message)
+    def of(cls, type: str, status: ConditionStatus, reason: str, message: str = "") -> Self:
+        """A condition that is not in a status yet, so it has no time of its transition."""
+        return cls(type=type, status=status, reason=reason, message=message)
 
 
 Conditions = Annotated[tuple[Condition, ...] | None, keyed_by("type")]
@@ -67,9 +70,14 @@ class Status(ApiModel):
         """A condition by its type; None: it is not set."""
         return next((c for c in self.conditions or () if c.type == type), None)
 
-    def document(self) -> dict[str, Any]:
-        """The status as Kubernetes stores it."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+    def holds(self, type: str) -> bool:
+        """Whether a condition is True."""
+        return self.value_of(type) == "True"
+
+    def value_of(self, type: str) -> ConditionStatus | None:
+        """The status of a condition; None: it is not set."""
+        found = self.condition(type)
+        return found.status if found is not None else None
 
 
 class TableStatus(ApiModel):
@@ -125,6 +133,8 @@ class BufferStatus(ApiModel):
 
 class SourceStatus(ApiModel):
     """What the inlet has read, if spec.source is set. The inlet writes it."""
+
+    model_config = ConfigDict(extra="allow")  # the operator keeps what an inlet of a newer version has written
 
     observed_time: Time | None = None
     """When the inlet has reported this, at least every minute."""
@@ -543,35 +553,86 @@ class VacuumPolicyStatus(Status):
     """When the window opens next; unset without a window."""
 
 
-S = TypeVar("S", bound=ApiModel)
+S = TypeVar("S", bound=Status)
+
+# Resources with an active run are looked at every few seconds. Each of these takes up to 40 KiB.
+PARSED_AT_MOST: Final = 500
+
+
+@dataclass(frozen=True)
+class StoredStatus(Generic[S]):
+    """A status as the API server has it, which is parsed at its first use.
+
+    Parsed statuses take three times the memory. Thousands of resources are therefore kept unparsed: a reconcile parses the
+    `recent` one of the resource that it is about, and `parts` of others.
+    """
+
+    model: type[S]
+    document: Mapping[str, Any] = field(default_factory=dict)
+
+    __hash__ = object.__hash__
+
+    @property
+    def parsed(self) -> S:
+        """The status without the values that do not fit."""
+        return self._read[0]
+
+    @property
+    def fits(self) -> bool:
+        """Whether all values fit, apart from fields that this version does not know."""
+        return self._read[1]
+
+    @cached_property
+    def _read(self) -> tuple[S, bool]:
+        try:
+            return self.model.model_validate(self.document, by_name=False), True
+        except ValidationError:
+            return parse_status(self.model, self.document), False
+
+    def recent(self) -> "StoredStatus[S]":
+        """The same, which is kept with its parsed status while it is one of the last `PARSED_AT_MOST` that were asked for."""
+        return _recent(self)
+
+    def parts(self, *names: str) -> S:
+        """The status with these fields only, by their names in the API. They are parsed at each call."""
+        return parse_status(self.model, {name: self.document.get(name) for name in names})
+
+
+@lru_cache(maxsize=PARSED_AT_MOST)
+def _recent(stored: StoredStatus[S]) -> StoredStatus[S]:
+    return StoredStatus(stored.model, stored.document)
+
+
+def stored_status(model: type[S], body: Mapping[str, Any]) -> StoredStatus[S]:
+    """The status of a resource."""
+    document = body.get("status")
+    return StoredStatus(model, document if isinstance(document, Mapping) else {})
 
 
 def parse_status(model: type[S], document: object) -> S:
     """Parse a status, a part of one, or what an answer shows of it.
 
-    A value that does not fit the model is left out, so that a status that another version or a person wrote stops nothing. If an
-    object needs that value, the object is left out.
+    A status that another version or a person wrote stops nothing: a value that does not fit the model is left out, and with it
+    the entry of a list that needs it.
     """
-    try:
-        return model.model_validate(document)
-    except ValidationError as e:
-        return parse_status(model, _without(document, e) if isinstance(document, Mapping) else {})
+    while True:
+        try:
+            return model.model_validate(document, by_name=False)
+        except ValidationError as e:
+            document = _without(document, e) if isinstance(document, Mapping) else {}
 
 
 def _without(document: Any, error: ValidationError) -> Any:
-    """A copy of the document without the values that the error names."""
-    wrong: dict[Any, Any] = {}
-    for found in error.errors(include_url=False, include_input=False, include_context=False):
-        inner = wrong
-        for part in found["loc"][:-1] if found["type"] == "missing" else found["loc"]:
-            inner = inner.setdefault(part, {})
-    return _cut(document, wrong)
+    """A copy of the document without the first value that the error names."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    path = first["loc"]
+    return _cut(document, path[:-1] if first["type"] == "missing" else path)
 
 
-def _cut(value: Any, wrong: Mapping[Any, Any]) -> Any:
-    """A copy without the values at the ends of these paths; an empty mapping is an end."""
-    if isinstance(value, Mapping):
-        return {k: _cut(v, wrong.get(k, {})) for k, v in value.items() if wrong.get(k, True)}
-    if isinstance(value, list | tuple):
-        return [_cut(v, wrong.get(n, {})) for n, v in enumerate(value) if wrong.get(n, True)]
-    return value
+def _cut(value: Any, path: Sequence[int | str]) -> Any:
+    """A copy without the value at the end of a path."""
+    inner = _cut(value[path[0]], path[1:]) if len(path) > 1 else None
+    changed = dict(value) if isinstance(value, Mapping) else dict(enumerate(value))
+    changed[path[0]] = inner
+    kept = {k: v for k, v in changed.items() if v is not None}
+    return kept if isinstance(value, Mapping) else list(kept.values())
