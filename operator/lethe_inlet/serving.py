@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from lethe.contract.dataset import KafkaSource
+from lethe.contract.status import DatasetStatus, SourceStatus
 from lethe.kube import DATASETS, KubeError, NotFound, ResourceKind
 from lethe.metrics_server import serve_metrics
 from lethe_operator import conditions
@@ -29,7 +30,7 @@ from prometheus_client.registry import Collector
 
 from lethe_inlet.settings import Cluster
 from lethe_inlet.source import TopicSource
-from lethe_inlet.state import SourceState
+from lethe_inlet.state import STARTING
 
 _OF_DATASET: Final = ("namespace", "dataset")
 
@@ -131,11 +132,11 @@ class Served:
     """What must be the same for the thread to go on."""
     source: TopicSource
     thread: threading.Thread
-    latest: SourceState = field(default_factory=SourceState)
+    latest: SourceStatus = STARTING
     heard: float = field(default_factory=time.monotonic)
-    reported: tuple[float, Mapping[str, Any]] | None = None
+    reported: tuple[float, SourceStatus] | None = None
 
-    def take(self, state: SourceState) -> None:
+    def take(self, state: SourceStatus) -> None:
         """Note a state that the thread reports, and the time: a thread that reports nothing for too long hangs."""
         self.latest, self.heard = state, time.monotonic()
 
@@ -200,27 +201,28 @@ class Serving:
                 raise Hangs(f"{served.source.dataset.claim} has said nothing for {HANGS_SECONDS:.0f} s")
             if served.source.stopped.is_set():
                 continue
-            document = served.latest.as_status(datetime.now(UTC))
-            plain = {k: v for k, v in document.items() if k != "observedTime"}
+            latest = served.latest
             if served.reported is not None:
                 at, before = served.reported
-                if before == plain and now - at < REPORT_SECONDS:
+                if before == latest and now - at < REPORT_SECONDS:
                     continue
+            seen = SourceStatus.model_validate({**dict(latest), "observed_time": datetime.now(UTC)})
+            document = DatasetStatus(source=seen).document()
             try:
-                self.api.patch(DATASETS, self.namespace, name, {"status": {"source": document}}, "status")
+                self.api.patch(DATASETS, self.namespace, name, {"status": document}, "status")
             except NotFound:
                 continue
             except KubeError as e:
                 log.warning("%s: its status could not be written: %s", served.source.dataset.claim, e)
                 continue
-            served.reported = now, plain
+            served.reported = now, latest
 
 
 def may_read(dataset: Dataset) -> bool:
     """Whether the operator has accepted this generation of the Dataset: its table, its buffer and its boundary."""
-    if dataset.meta.deleting or dataset.status.get("observedGeneration") != dataset.meta.generation:
+    if dataset.meta.deleting or dataset.status.observed_generation != dataset.meta.generation:
         return False
-    return conditions.find(dataset.status, conditions.STALLED).get("status") != conditions.TRUE
+    return not dataset.status.holds(conditions.STALLED)
 
 
 def _parsed(body: Mapping[str, Any]) -> Dataset | None:

@@ -20,7 +20,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
@@ -32,6 +32,7 @@ from lethe.base.errors import LetheError
 from lethe.base.ids import batch_folder
 from lethe.contract.dataset import KafkaSource
 from lethe.contract.settings import LostOffsets, StartingOffsets
+from lethe.contract.status import SourceStatus
 from lethe.guards.boundary import outside_topics
 from lethe.iceberg import catalogs
 from lethe.iceberg.catalogs import TableIsView
@@ -65,7 +66,7 @@ from lethe_inlet.epochs import (
     split,
 )
 from lethe_inlet.settings import Cluster
-from lethe_inlet.state import SourceState
+from lethe_inlet.state import STARTING, failing, reading
 from lethe_inlet.topics import OffsetExpired, Read, Topics, TopicsDescription
 
 DATA_FILE: Final = "messages.parquet"
@@ -231,10 +232,10 @@ class TopicSource:
     dataset: Dataset
     kafka: KafkaSource
     clusters: Callable[[], Mapping[str, Cluster]]
-    report: Callable[[SourceState], None]
+    report: Callable[[SourceStatus], None]
     stopped: threading.Event = field(default_factory=threading.Event)
     step: Step = no_step
-    state: SourceState = field(default_factory=SourceState)
+    state: SourceStatus = STARTING
 
     def run(self) -> None:
         """Read until stopped. Failures are reported and tried again."""
@@ -251,18 +252,18 @@ class TopicSource:
                 reason, message = _failure(e)
                 if (reason, message) != (self.state.reason, self.state.message):
                     log.warning("%s: %s: %s", self.dataset.claim, reason, message)
-                self._show(self.state.failing(reason, message))
+                self._show(failing(self.state, reason, message))
             failures = 0 if self.state.epoch != before else failures + 1
             self.stopped.wait(PAUSES_SECONDS[min(failures, len(PAUSES_SECONDS) - 1)])
 
-    def _show(self, state: SourceState) -> None:
+    def _show(self, state: SourceStatus) -> None:
         self.state = state
         self.report(state)
 
     def _read(self) -> None:
         if self.kafka.suspend:
             self._show(
-                self.state.failing(Reason.SOURCE_SUSPENDED, "spec.source.kafka.suspend is true. Nothing is read.")
+                failing(self.state, Reason.SOURCE_SUSPENDED, "spec.source.kafka.suspend is true. Nothing is read.")
             )
             self.stopped.wait(PAUSES_SECONDS[-1])
             return
@@ -491,18 +492,18 @@ class _TopicReading:
     def _shown(
         self, epoch: Epoch, counts: Counts, offsets: Mapping[KafkaPartition, int], complete: bool = False
     ) -> None:
-        state = self._source.state.reading()
+        state = reading(self._source.state)
         marks = self._topics.watermarks(offsets, known=True)
-        self._source._show(
-            replace(
-                state,
-                epoch=epoch.number,
-                epoch_time=datetime.now(UTC) if complete else state.epoch_time,
-                partitions=len(offsets),
-                lag=lag_of(offsets, marks) if marks else state.lag,
-                counts=counts,
-            )
-        )
+        changes = {
+            "epoch": epoch.number,
+            "epoch_time": datetime.now(UTC) if complete else state.epoch_time,
+            "partitions": len(offsets),
+            "lag": lag_of(offsets, marks) if marks else state.lag,
+            "rows": counts.rows,
+            "refused_messages": counts.refused,
+            "lost_offsets": counts.lost,
+        }
+        self._source._show(SourceStatus.model_validate({**dict(state), **changes}))
 
 
 def _failure(error: Exception) -> tuple[str, str]:

@@ -3,18 +3,13 @@
 Why a source is not read now. Pure.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import KafkaError
 from lethe.base.errors import TransientError
+from lethe.contract.status import SourceStatus
 from lethe_operator.brokers import DENIED, NOT_FOUND
-from lethe_operator.conditions import timestamp
 from lethe_operator.reasons import Reason
-
-from lethe_inlet.epochs import NOTHING, Counts
 
 
 class Trouble(TransientError):
@@ -89,40 +84,14 @@ NO_TABLE: Final = Trouble(
 )
 
 
-@dataclass(frozen=True)
-class SourceState:
-    """`status.source` of a Dataset."""
+STARTING: Final = SourceStatus(reason=Reason.SOURCE_STARTING, message="", rows=0, refused_messages=0, lost_offsets=0)
 
-    reason: str = Reason.SOURCE_STARTING
-    message: str = ""
-    # The number of the last complete epoch; None: there is none yet.
-    epoch: int | None = None
-    epoch_time: datetime | None = None
-    partitions: int | None = None
-    # Offsets that the brokers have and that are in no complete epoch; None: unknown.
-    lag: int | None = None
-    counts: Counts = NOTHING
 
-    def failing(self, reason: str, message: str) -> "SourceState":
-        """A copy with a reason and a message; the epoch, the lag and the counts stay."""
-        return replace(self, reason=reason, message=message)
+def failing(state: SourceStatus, reason: str, message: str) -> SourceStatus:
+    """A copy with a reason and a message; the epoch, the lag and the counts stay."""
+    return state.model_copy(update={"reason": str(reason), "message": message})
 
-    def reading(self) -> "SourceState":
-        """A copy with the reason SourceRead and no message; the epoch, the lag and the counts stay."""
-        return replace(self, reason=Reason.SOURCE_READ, message="")
 
-    def as_status(self, now: datetime) -> Mapping[str, Any]:
-        """The document of `status.source` with the time of the observation; it lacks fields that are unknown."""
-        document: dict[str, Any] = {
-            "observedTime": timestamp(now),
-            "reason": str(self.reason),
-            "message": self.message,
-            "rows": self.counts.rows,
-            "refusedMessages": self.counts.refused,
-            "lostOffsets": self.counts.lost,
-            "epoch": self.epoch,
-            "epochTime": timestamp(self.epoch_time) if self.epoch_time is not None else None,
-            "partitions": self.partitions,
-            "lag": self.lag,
-        }
-        return {k: v for k, v in document.items() if v is not None}
+def reading(state: SourceStatus) -> SourceStatus:
+    """A copy with the reason SourceRead and no message; the epoch, the lag and the counts stay."""
+    return failing(state, Reason.SOURCE_READ, "")

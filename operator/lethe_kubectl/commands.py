@@ -8,6 +8,7 @@ from typing import IO, Any
 import click
 from lethe.base.errors import InputError
 from lethe.cli.output import print_document, print_table
+from lethe.contract.status import RestatementStatus, parse_status
 from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, AlreadyExists, Away, KubeError, ResourceKind
 from lethe_operator.resources import manifests
 from lethe_operator.resources.manifests import Note
@@ -59,9 +60,9 @@ def runs(choice: Choice, dataset: str | None, active: bool, output: str) -> None
     rows = run_rows.runs_of(datasets, active)
     match output:
         case "json" | "yaml":
-            print_document({"runs": rows}, output)
+            print_document({"runs": [run.document() for run in rows]}, output)
         case "name":
-            click.echo("".join(f"{run['name']}\n" for run in rows), nl=False)
+            click.echo("".join(f"{run.name}\n" for run in rows), nl=False)
         case _:
             wide = output == "wide"
             headers = run_rows.RUN_HEADERS + run_rows.WIDE_RUN_HEADERS if wide else run_rows.RUN_HEADERS
@@ -245,4 +246,5 @@ def _create_secret(at: Connection, document: dict[str, Any], values: str) -> str
 
 
 def _ended(document: dict[str, Any]) -> bool:
-    return (document.get("status") or {}).get("phase") in ("Succeeded", "Failed", "Cancelled")
+    phase = parse_status(RestatementStatus, document.get("status")).phase
+    return phase in ("Succeeded", "Failed", "Cancelled")

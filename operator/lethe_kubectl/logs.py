@@ -16,6 +16,7 @@ import click
 from lethe.base.errors import InputError
 from lethe.cli.output import working
 from lethe.contract.result import lines_of_run
+from lethe.contract.status import DatasetStatus, RestatementStatus, VacuumStatus, parse_status
 from lethe.kube import DATASETS, PODS, RESTATEMENTS, KubeError, NotFound
 from lethe_local.folder import LAST_LINES, log_lines, log_of, warm_lines
 from lethe_operator.resources.common import CONTAINER, LABEL_ATTEMPT, LABEL_RUN_ID, SPARK_CONTAINER
@@ -23,7 +24,7 @@ from lethe_operator.runs.observe import POD_LABELS, launched_by
 
 from lethe_kubectl import lookup
 from lethe_kubectl.lookup import target_options, unknown
-from lethe_kubectl.status import runs_of, vacuum_ended
+from lethe_kubectl.status import Run, dataset_status, runs_of, vacuum_ended
 from lethe_kubectl.target import Choice, Connection, connected
 
 Document = Mapping[str, Any]
@@ -52,7 +53,7 @@ def last_lines(at: Connection, dataset: str) -> Sequence[str]:
     """The last lines of the newest run of a Dataset that failed, below a line with its name. Empty, if they cannot be read."""
     try:
         runs = runs_of([at.kube.get(DATASETS, at.namespace, dataset)])
-        run = next((str(r["name"]) for r in runs if r.get("phase") == "Failed"), "")
+        run = next((r.name for r in runs if r.phase == "Failed"), "")
         lines = list(lines_of(at, run, SHOWN_OF_A_FAILURE)) if run else []
     except (KubeError, InputError, OSError):
         return ()
@@ -100,7 +101,7 @@ def _warm_lines(at: Connection, run: str, last: int, follow: bool) -> Iterator[s
             raise _no_log(at, run)
         yield from lines[shown or (-last if last else 0) :]
         shown = len(lines)
-        if not follow or known is None or known.get("finishTime"):
+        if not follow or known is None or known.finish_time is not None:
             return
         time.sleep(LOOK_SECONDS)
 
@@ -134,7 +135,7 @@ def _run_of(at: Connection, name: str) -> str:
     if not runs:
         why = at.place.run(f"why dataset/{shlex.quote(dataset['metadata']['name'])}")
         raise InputError("NoRun", f"dataset/{dataset['metadata']['name']} has had no run. See: {why}")
-    return str(runs[0]["name"])
+    return runs[0].name
 
 
 def _before(at: Connection, run: str) -> str:
@@ -174,10 +175,10 @@ def _newest(pods: Sequence[Document]) -> Document | None:
     return max(pods, key=lambda p: str(p["metadata"].get("creationTimestamp")), default=None)
 
 
-def _known(at: Connection, run: str) -> Document | None:
+def _known(at: Connection, run: str) -> Run | None:
     """A run as the status of its Dataset shows it; None: no status does."""
     known = runs_of(at.kube.list(DATASETS, at.namespace))
-    return next((r for r in known if r["name"] == run), None)
+    return next((r for r in known if r.name == run), None)
 
 
 def _no_log(at: Connection, run: str) -> InputError:
@@ -185,8 +186,8 @@ def _no_log(at: Connection, run: str) -> InputError:
     known_run = _known(at, run)
     if known_run is None:
         known = runs_of(at.kube.list(DATASETS, at.namespace))
-        return unknown(run, [str(r["name"]) for r in known], "run", at.namespace)
-    said = " ".join(f"It ended as {known_run.get('phase')}: {known_run.get('message') or ''}".split())
+        return unknown(run, [r.name for r in known], "run", at.namespace)
+    said = " ".join(f"It ended as {known_run.phase}: {known_run.message or ''}".split())
     if at.local is not None:
         return InputError(
             "NoLog",
@@ -211,52 +212,46 @@ def follow(at: Connection, name: str, timeout_seconds: int) -> None:
     with working(f"restatement/{name}") as shown:
         while True:
             document = at.kube.get(RESTATEMENTS, at.namespace, name)
-            status = document.get("status") or {}
-            current = status.get("observedGeneration") == document["metadata"].get("generation")
-            if current and status.get("phase") in _ENDED:
-                break
-            if current and _condition(document, "Stalled").get("status") == "True":
+            status = parse_status(RestatementStatus, document.get("status"))
+            current = status.observed_generation == document["metadata"].get("generation")
+            if current and (status.phase in _ENDED or status.holds("Stalled")):
                 break
             if time.monotonic() > ends:
                 break
-            shown.update(f"restatement/{name}: {status.get('phase', 'Pending')} {status.get('progress', '')}")
+            shown.update(f"restatement/{name}: {status.phase or 'Pending'} {status.progress or ''}")
             time.sleep(LOOK_SECONDS)
-    phase = status.get("phase") or "Pending"
+    phase = status.phase or "Pending"
+    succeeded, ready = status.condition("Succeeded"), status.condition("Ready")
     if current and phase == "Succeeded":
-        click.echo(f"restatement/{name}: {_condition(document, 'Succeeded').get('message') or phase}")
+        click.echo(f"restatement/{name}: {(succeeded.message if succeeded is not None else '') or phase}")
         return
-    said = _condition(document, "Ready")
-    click.echo(
-        f"lethe: restatement/{name} is {phase}: {said.get('reason', '')} {said.get('message', '')}".strip(), err=True
-    )
+    said = f"{ready.reason} {ready.message}" if ready is not None else ""
+    click.echo(f"lethe: restatement/{name} is {phase}: {said}".strip(), err=True)
     for line in last_lines(at, document["spec"]["datasetRef"]["name"]) if phase == "Failed" else ():
         click.echo(line, err=True)
     click.echo(f"next: {at.place.run(f'why restatement/{name}')}", err=True)
     sys.exit(1)
 
 
-def follow_vacuum(at: Connection, dataset: str, requested: str, before: Any, timeout_seconds: int) -> None:
+def follow_vacuum(at: Connection, dataset: str, requested: str, before: DatasetStatus, timeout_seconds: int) -> None:
     """Wait until a vacuum of a Dataset has ended; then print its result. Exit with 1 if it did not succeed, or not in time.
 
     Args:
         requested: The value of the annotation that requests it; "": it was approved.
-        before: `status` of the Dataset before that.
+        before: The status of the Dataset before that.
     """
     ends = time.monotonic() + timeout_seconds
     with working(f"dataset/{dataset}") as shown:
         while True:
-            status = at.kube.get(DATASETS, at.namespace, dataset).get("status") or {}
-            ended = vacuum_ended(status, before or {}, requested)
+            status = dataset_status(at.kube.get(DATASETS, at.namespace, dataset))
+            ended = vacuum_ended(status, before, requested)
             if ended is not None or time.monotonic() > ends:
                 break
-            vacuum = status.get("vacuum") or {}
-            run: dict[str, Any] = next((r for r in status.get("runs") or () if r.get("kind") == _VACUUM), {})
-            progress = (
-                f"{run.get('phase', '')} {run.get('progress', '')}" if vacuum.get("decision") == "Running" else ""
-            )
-            shown.update(
-                f"dataset/{dataset}: {vacuum.get('decision', 'Pending')} {progress or vacuum.get('message', '')}"
-            )
+            vacuum = status.vacuum or VacuumStatus()
+            run = next((r for r in status.runs or () if r.kind == _VACUUM), None)
+            is_running = run is not None and vacuum.decision == "Running"
+            text = f"{run.phase or ''} {run.progress or ''}" if run is not None and is_running else vacuum.message or ""
+            shown.update(f"dataset/{dataset}: {vacuum.decision or 'Pending'} {text}")
             time.sleep(LOOK_SECONDS)
     if ended is not None and ended.succeeded:
         click.echo(f"dataset/{dataset}: {ended.message}")
@@ -267,11 +262,6 @@ def follow_vacuum(at: Connection, dataset: str, requested: str, before: Any, tim
         click.echo(line, err=True)
     click.echo(f"next: {at.place.run(f'why dataset/{dataset}')}", err=True)
     sys.exit(1)
-
-
-def _condition(document: dict[str, Any], name: str) -> dict[str, Any]:
-    conditions = (document.get("status") or {}).get("conditions") or ()
-    return next((c for c in conditions if c.get("type") == name), {})
 
 
 def same_as(before: dict[str, Any], wanted: dict[str, Any]) -> None:

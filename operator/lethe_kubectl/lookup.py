@@ -249,7 +249,7 @@ def _resources(at: Connection, typed: str) -> list[str]:
 def _runs(at: Connection, _typed: str) -> list[str]:
     """The names of runs and of Datasets."""
     documents: list[dict[str, Any]] = list(at.kube.page(DATASETS, at.namespace).items)
-    return [str(d["metadata"]["name"]) for d in documents] + [str(run["name"]) for run in runs_of(documents)]
+    return [str(d["metadata"]["name"]) for d in documents] + [run.name for run in runs_of(documents)]
 
 
 datasets: Final = _silent(lambda at, _typed: _names(at, DATASETS))

@@ -7,15 +7,31 @@ Whether the vacuum that a user waits for has ended, by the status of its Dataset
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from lethe.contract.status import (
+    DatasetStatus,
+    LastVacuum,
+    RequestedVacuum,
+    RestatementStatus,
+    RunEntry,
+    Status,
+    VacuumPolicyStatus,
+    VacuumStatus,
+    parse_status,
+)
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.vacuum_policy import VALUE_AT_MOST
 
 Document = Mapping[str, Any]
 HEADERS: Final = ("RESOURCE", "STATE", "REASON", "BATCHES", "WAITING", "DETAIL")
 WIDE: Final = ("AGE", "MESSAGE")
+_STATUSES: Final[Mapping[str, type[DatasetStatus | RestatementStatus | VacuumPolicyStatus]]] = {
+    "dataset": DatasetStatus,
+    "restatement": RestatementStatus,
+    "vacuumpolicy": VacuumPolicyStatus,
+}
 
 
 def rows(found: Sequence[tuple[str, Document]], now: datetime, wide: bool) -> Iterator[list[str]]:
@@ -26,45 +42,61 @@ def rows(found: Sequence[tuple[str, Document]], now: datetime, wide: bool) -> It
         wide: Whether to add the columns of `WIDE`.
     """
     for kind, document in found:
-        status = document.get("status") or {}
-        ready: Document = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), {})
-        state = str(
-            status.get("phase") or {"True": "Ready", "False": "NotReady"}.get(str(ready.get("status")), "Pending")
-        )
-        row = [f"{kind}/{document['metadata']['name']}", state, str(ready.get("reason") or "")]
-        row += [_number(status, "batches", "promoted"), _number(status, "buffer", "batches"), _detail(kind, document)]
-        yield (
-            [*row, age(document["metadata"].get("creationTimestamp"), now), str(ready.get("message") or "")]
-            if wide
-            else row
-        )
+        metadata, status = document["metadata"], status_of(kind, document)
+        ready = status.condition("Ready")
+        row = [f"{kind}/{metadata['name']}", _state(status), ready.reason if ready is not None else ""]
+        row += [*_batches(status), _detail(document, status)]
+        message = ready.message if ready is not None else ""
+        yield [*row, age(metadata.get("creationTimestamp"), now), message] if wide else row
 
 
-def _detail(kind: str, document: Document) -> str:
-    status = document.get("status") or {}
-    if kind == "restatement":
-        spec = document["spec"]
-        return f"{spec['operation']} of {spec['datasetRef']['name']} {status.get('progress', '')}".strip()
-    if kind == "vacuumpolicy":
-        return f"{status.get('datasetsCount', 0)} datasets"
-    parts = [
-        f"{p} {(status.get(p) or {}).get('reason')}"
-        for p in ("consolidation", "vacuum")
-        if (status.get(p) or {}).get("reason")
-    ]
-    return ", ".join(parts)
+def status_of(kind: str, document: Document) -> DatasetStatus | RestatementStatus | VacuumPolicyStatus:
+    """The status of a resource.
+
+    Args:
+        kind: dataset, restatement or vacuumpolicy.
+    """
+    return parse_status(_STATUSES[kind], document.get("status"))
 
 
-def _number(status: Document, part: str, key: str) -> str:
-    value = (status.get(part) or {}).get(key)
-    return "" if value is None else str(value)
+def dataset_status(document: Document) -> DatasetStatus:
+    """The status of a Dataset."""
+    return parse_status(DatasetStatus, document.get("status"))
 
 
-def age(since: str | None, now: datetime) -> str:
+def _state(status: Status) -> str:
+    if isinstance(status, RestatementStatus) and status.phase:
+        return status.phase
+    return {"True": "Ready", "False": "NotReady"}.get(status.value_of("Ready") or "", "Pending")
+
+
+def _batches(status: Status) -> list[str]:
+    """The promoted and the waiting ones of a Dataset."""
+    if not isinstance(status, DatasetStatus):
+        return ["", ""]
+    promoted = status.batches.promoted if status.batches is not None else None
+    waiting = status.buffer.batches if status.buffer is not None else None
+    return ["" if number is None else str(number) for number in (promoted, waiting)]
+
+
+def _detail(document: Document, status: DatasetStatus | RestatementStatus | VacuumPolicyStatus) -> str:
+    match status:
+        case RestatementStatus():
+            spec = document["spec"]
+            return f"{spec['operation']} of {spec['datasetRef']['name']} {status.progress or ''}".strip()
+        case VacuumPolicyStatus():
+            return f"{status.datasets_count or 0} datasets"
+        case DatasetStatus():
+            parts = {"consolidation": status.consolidation, "vacuum": status.vacuum}
+            return ", ".join(f"{p} {said.reason}" for p, said in parts.items() if said is not None and said.reason)
+
+
+def age(since: datetime | str | None, now: datetime) -> str:
     """The time since then, as kubectl prints it: 5s, 3m, 7h, 2d; "" without one."""
     if not since:
         return ""
-    seconds = max(int((now - datetime.fromisoformat(since)) / timedelta(seconds=1)), 0)
+    begun = datetime.fromisoformat(since) if isinstance(since, str) else since
+    seconds = max(int((now - begun) / timedelta(seconds=1)), 0)
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size:
             return f"{seconds // size}{unit}"
@@ -74,42 +106,45 @@ def age(since: str | None, now: datetime) -> str:
 RUN_HEADERS: Final = ("RUN", "DATASET", "KIND", "PHASE", "PROGRESS", "ATTEMPT", "STARTED", "TOOK", "REASON")
 WIDE_RUN_HEADERS: Final = ("EXECUTORS", "MESSAGE")
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
+_NOT_STARTED: Final = datetime.max.replace(tzinfo=UTC)  # after all that have started
 
 
-def runs_of(datasets: Sequence[Document], active: bool = False) -> list[Document]:
-    """The runs in the statuses of Datasets, the newest first, each with `dataset`.
+class Run(RunEntry):
+    """A run in the status of its Dataset."""
+
+    dataset: str
+
+
+def runs_of(datasets: Sequence[Document], active: bool = False) -> list[Run]:
+    """The runs in the statuses of Datasets, the newest first.
 
     Args:
         active: Only those that have not ended.
     """
     runs = [
-        {"dataset": d["metadata"]["name"], **run} for d in datasets for run in (d.get("status") or {}).get("runs") or ()
+        Run(dataset=d["metadata"]["name"], **dict(entry)) for d in datasets for entry in dataset_status(d).runs or ()
     ]
-    runs = [run for run in runs if not active or run.get("phase") not in _ENDED]
-    return sorted(runs, key=lambda run: str(run.get("startTime") or "9"), reverse=True)
+    runs = [run for run in runs if not active or run.phase not in _ENDED]
+    return sorted(runs, key=lambda run: run.start_time or _NOT_STARTED, reverse=True)
 
 
-def run_rows(runs: Sequence[Document], now: datetime, wide: bool) -> Iterator[list[str]]:
+def run_rows(runs: Sequence[Run], now: datetime, wide: bool) -> Iterator[list[str]]:
     """One row for each run.
 
     Args:
         wide: Whether to add the columns of `WIDE`.
     """
     for run in runs:
-        row = [str(run.get(key) or "") for key in ("name", "dataset", "kind", "phase", "progress", "attempt")]
-        row += [age(run.get("startTime"), now), _took(run, now), str(run.get("reason") or "")]
-        yield [*row, str(run.get("executors") or ""), str(run.get("message") or "")] if wide else row
+        row = [run.name, run.dataset, run.kind, run.phase or "", run.progress or "", str(run.attempt or "")]
+        row += [age(run.start_time, now), _took(run, now), run.reason or ""]
+        yield [*row, run.executors or "", run.message or ""] if wide else row
 
 
-def _took(run: Document, now: datetime) -> str:
+def _took(run: Run, now: datetime) -> str:
     """Until now if the run has not ended."""
-    finished = run.get("finishTime")
-    if not finished and run.get("phase") in _ENDED:
+    if run.finish_time is None and run.phase in _ENDED:
         return ""
-    return age(run.get("startTime"), datetime.fromisoformat(finished) if finished else now)
-
-
-_INVALID: Final = Reason.INVALID_VACUUM_NOW.value
+    return age(run.start_time, run.finish_time or now)
 
 
 @dataclass(frozen=True)
@@ -122,39 +157,33 @@ class VacuumOutcome:
     message: str
 
 
-def vacuum_ended(status: Document, before: Document, requested: str) -> VacuumOutcome | None:
+def vacuum_ended(status: DatasetStatus, before: DatasetStatus, requested: str) -> VacuumOutcome | None:
     """The outcome; None: wait.
 
     Args:
-        status: Of the Dataset.
         before: The status before the vacuum was requested or approved.
         requested: The value of the annotation lethe.dev/vacuum-now; "": the vacuum was approved.
     """
-    vacuum = status.get("vacuum") or {}
-    answer: Document = vacuum.get("requested") or {}
-    message = str(vacuum.get("message") or "")
-    if (
-        requested
-        and answer.get("value") == requested[:VALUE_AT_MOST]
-        and answer.get("outcome") in ("Succeeded", "Failed")
-    ):
-        failed = answer["outcome"] == "Failed"
-        return VacuumOutcome(not failed, failed, str(answer.get("message") or ""))
+    vacuum, vacuum_before = status.vacuum or VacuumStatus(), before.vacuum or VacuumStatus()
+    answer = vacuum.requested or RequestedVacuum()
+    if requested and answer.value == requested[:VALUE_AT_MOST] and answer.outcome in _ENDED:
+        failed = answer.outcome == "Failed"
+        return VacuumOutcome(not failed, failed, answer.message or "")
     # The same reason before the request is about an earlier value, as long as the operator has not read the new one.
-    invalid = vacuum.get("reason") == _INVALID and (before.get("vacuum") or {}).get("reason") != _INVALID
-    outside = vacuum.get("reason") == Reason.OUTSIDE_BOUNDARY.value
-    if invalid or outside or (requested and vacuum.get("decision") == "NeedsApproval"):
-        return VacuumOutcome(False, False, message)
+    invalid = vacuum.reason == Reason.INVALID_VACUUM_NOW != vacuum_before.reason
+    outside = vacuum.reason == Reason.OUTSIDE_BOUNDARY
+    if invalid or outside or (requested and vacuum.decision == "NeedsApproval"):
+        return VacuumOutcome(False, False, vacuum.message or "")
     return None if requested else _approved(status, before)
 
 
-def _approved(status: Document, before: Document) -> VacuumOutcome | None:
+def _approved(status: DatasetStatus, before: DatasetStatus) -> VacuumOutcome | None:
     """By the vacuums that ended since."""
-    last, last_before = ((s.get("vacuum") or {}).get("lastRun") or {} for s in (status, before))
-    if last and last.get("runId") != last_before.get("runId"):
-        return VacuumOutcome(True, False, str(last.get("message") or ""))
-    known = {r.get("name") for r in before.get("runs") or ()}
-    new = [r for r in status.get("runs") or () if r.get("kind") == "Vacuum" and r.get("name") not in known]
-    if new and new[0].get("phase") == "Failed":
-        return VacuumOutcome(False, True, str(new[0].get("message") or ""))
+    last, last_before = ((s.vacuum and s.vacuum.last_run) or LastVacuum() for s in (status, before))
+    if last.run_id is not None and last.run_id != last_before.run_id:
+        return VacuumOutcome(True, False, last.message or "")
+    known = {r.name for r in before.runs or ()}
+    new = [r for r in status.runs or () if r.kind == "Vacuum" and r.name not in known]
+    if new and new[0].phase == "Failed":
+        return VacuumOutcome(False, True, new[0].message or "")
     return None

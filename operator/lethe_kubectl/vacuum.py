@@ -8,12 +8,14 @@ import click
 from lethe.base.errors import InputError
 from lethe.cli.output import print_document
 from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
+from lethe.contract.status import VacuumStatus
 from lethe.kube import DATASETS
 from lethe_operator.resources import manifests
 
 from lethe_kubectl import lookup
 from lethe_kubectl.logs import follow_vacuum
 from lethe_kubectl.lookup import change_options, one, target_options
+from lethe_kubectl.status import dataset_status
 from lethe_kubectl.target import Choice, Connection, connected
 
 
@@ -39,9 +41,9 @@ def approve(dataset: str, digest: str, choice: Choice, **how: Any) -> None:
     """Approve the planned vacuum of a DATASET. Prints the plan, and asks unless --plan names it."""
     with connected(choice) as at:
         resource = one(at, "dataset", dataset)
-        vacuum = (resource.get("status") or {}).get("vacuum") or {}
-        planned = str((vacuum.get("plan") or {}).get("digest") or "")
-        if not planned or vacuum.get("decision") != "NeedsApproval":
+        vacuum = dataset_status(resource).vacuum or VacuumStatus()
+        planned = (vacuum.plan.digest if vacuum.plan is not None else None) or ""
+        if not planned or vacuum.decision != "NeedsApproval":
             look = at.place.run(f"why dataset/{shlex.quote(dataset)}")
             raise InputError(
                 "NothingToApprove",
@@ -51,7 +53,7 @@ def approve(dataset: str, digest: str, choice: Choice, **how: Any) -> None:
             raise InputError(
                 "OtherPlan", f"dataset/{dataset}: the plan is now {planned}, not {digest}. Look at it, then approve it."
             )
-        plan = str(vacuum.get("message") or "").partition(" To approve it:")[0]
+        plan = (vacuum.message or "").partition(" To approve it:")[0]
         click.echo(plan, err=how["output"] is not None)
         if not digest and not how["dry_run"] and how["output"] not in ("yaml", "json"):
             click.confirm(f"Approve plan {planned}?", abort=True, err=how["output"] is not None)
@@ -79,4 +81,4 @@ def _annotate(
     at.kube.patch(DATASETS, at.namespace, name, patch)
     click.echo(f"dataset/{name}" if output == "name" else f"dataset/{name} {done}{' (dry run)' if dry_run else ''}")
     if wait and not dry_run:
-        follow_vacuum(at, name, value if annotation == VACUUM_NOW else "", before.get("status"), timeout)
+        follow_vacuum(at, name, value if annotation == VACUUM_NOW else "", dataset_status(before), timeout)

@@ -4,14 +4,16 @@ The next step of a user for each reason of a condition. Pure.
 """
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, assert_never
 
+from lethe.contract.status import DatasetStatus, RunEntry, Status, VacuumPolicyStatus
 from lethe_operator.reasons import Reason
 
 from lethe_kubectl.errors import ResourcePlace
+from lethe_kubectl.status import dataset_status, status_of
 
 
 class UserStep(StrEnum):
@@ -189,11 +191,11 @@ def command(step: UserStep, subject: Subject, place: ResourcePlace) -> str:
             assert_never(step)
 
 
-def subject_of(kind: str, document: Mapping[str, Any], runs: Any = ()) -> Subject:
+def subject_of(kind: str, document: Mapping[str, Any], runs: Iterable[RunEntry] = ()) -> Subject:
     """The subject for a resource; `runs` are the runs of its Dataset, the newest first."""
     spec, name = document.get("spec") or {}, str(document["metadata"]["name"])
     dataset = name if kind == "dataset" else str((spec.get("datasetRef") or {}).get("name") or "")
-    run = next((str(r["name"]) for r in runs if r.get("phase") == "Failed"), "")
+    run = next((r.name for r in runs if r.phase == "Failed"), "")
     return Subject(kind, name, dataset, run, undoes=str((spec.get("undoes") or {}).get("name") or ""))
 
 
@@ -249,22 +251,22 @@ def why(kind: str, document: Document, related: Related, place: ResourcePlace) -
     Args:
         kind: dataset, restatement or vacuumpolicy.
     """
-    status = document.get("status") or {}
-    runs = ((document if kind == "dataset" else related.dataset or {}).get("status") or {}).get("runs") or ()
-    subject = subject_of(kind, document, runs)
-    if status.get("observedGeneration") != document["metadata"].get("generation"):
+    status = status_of(kind, document)
+    of_dataset = status if isinstance(status, DatasetStatus) else dataset_status(related.dataset or {})
+    subject = subject_of(kind, document, of_dataset.runs or ())
+    if status.observed_generation != document["metadata"].get("generation"):
         message = (
             "The operator has not read this version of the resource yet. If that lasts, the operator does not run."
         )
         return _answer([Wait("Ready", "NotObserved", message, UserStep.DESCRIBE)], subject, place)
     findings = list(_of_conditions(status))
-    if kind == "dataset":
+    if isinstance(status, DatasetStatus):
         findings += _of_parts(status)
-    if kind == "vacuumpolicy":
+    if isinstance(status, VacuumPolicyStatus):
         findings += _of_entries(status)
     if not findings:
-        ready: Document = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), {})
-        said = str(ready.get("message") or "")
+        ready = status.condition("Ready")
+        said = ready.message if ready is not None else ""
         return NextStep([f"{kind}/{subject.name} waits for nothing. {said}".strip()], "")
     return _answer(findings, subject, place)
 
@@ -277,38 +279,34 @@ def finding(about: str, reason: str, message: str) -> Wait:
     return Wait(about, reason, message or known.meaning, step_of(known))
 
 
-def _of_conditions(status: Document) -> Iterator[Wait]:
-    by_type = {str(c.get("type")): c for c in status.get("conditions") or ()}
+def _of_conditions(status: Status) -> Iterator[Wait]:
     seen = set()
     for name in _ASKED:
-        condition = by_type.get(name)
-        if condition is None or (condition.get("status") == "True") != (name in _BAD_IF_TRUE):
+        condition = status.condition(name)
+        if condition is None or (condition.status == "True") != (name in _BAD_IF_TRUE):
             continue
-        reason = str(condition.get("reason") or "")
-        if reason in seen:
+        if condition.reason in seen:
             continue
-        seen.add(reason)
-        found = finding(name, reason, str(condition.get("message") or ""))
+        seen.add(condition.reason)
+        found = finding(name, condition.reason, condition.message)
         if found.step is not UserStep.NOTHING:
             yield found
 
 
-def _of_parts(status: Document) -> Iterator[Wait]:
+def _of_parts(status: DatasetStatus) -> Iterator[Wait]:
     """Of a Dataset: its consolidation and its vacuum, if they wait or run."""
-    for part in ("consolidation", "vacuum"):
-        said = status.get(part) or {}
-        if said.get("reason"):
-            found = finding(part, str(said["reason"]), str(said.get("message") or ""))
+    for part, said in (("consolidation", status.consolidation), ("vacuum", status.vacuum)):
+        if said is not None and said.reason:
+            found = finding(part, said.reason, said.message or "")
             if found.step is not UserStep.NOTHING:
                 yield found
 
 
-def _of_entries(status: Document) -> Iterator[Wait]:
+def _of_entries(status: VacuumPolicyStatus) -> Iterator[Wait]:
     """Of a VacuumPolicy: the Datasets that wait."""
-    for entry in status.get("datasets") or ():
-        reason = str(entry.get("reason") or "")
-        if reason:
-            found = finding(f"dataset/{entry.get('name')}", reason, str(entry.get("message") or ""))
+    for entry in status.datasets or ():
+        if entry.reason:
+            found = finding(f"dataset/{entry.name}", entry.reason, entry.message or "")
             if found.step not in (UserStep.NOTHING, UserStep.WAIT):
                 yield Wait(found.about, found.reason, found.message, UserStep.DATASETS)
 

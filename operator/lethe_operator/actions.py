@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from lethe.base.objects import BufferedObject
 from lethe.contract.run import RunSpec
+from lethe.contract.status import DatasetStatus, PolicyDataset, RestatementStatus
 from lethe.guards.claim import Owner
 
 from lethe_operator.resources.observed import NO_FAILURES, Attempt, Engine, Failures, VacuumLimit
@@ -63,14 +63,14 @@ class Event:
 
 @dataclass(frozen=True)
 class Actions:
-    """Everything to do for one Dataset. Statuses are whole documents; `apply` writes only differences."""
+    """Everything to do for one Dataset. Statuses are whole; `apply` writes only differences."""
 
-    dataset_status: Mapping[str, Any] | None = None
+    dataset_status: DatasetStatus | None = None
     """None: leave it."""
-    restatement_statuses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    restatement_statuses: Mapping[str, RestatementStatus] = field(default_factory=dict)
     """By the Restatement's name."""
-    # The Dataset's entry in the status of each VacuumPolicy that selects it, by the policy's name.
-    policy_entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    policy_entries: Mapping[str, PolicyDataset] = field(default_factory=dict)
+    """The Dataset's entry in the status of each VacuumPolicy that selects it, by the policy's name."""
     launches: tuple[Launch, ...] = ()
     remind: tuple[Attempt, ...] = ()
     """Attempts whose entry the mailbox of their engine lacks: write it again."""

@@ -1,7 +1,7 @@
 """Carries out the actions that were decided for a Dataset. I/O. If one fails, the others are still carried out."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -12,6 +12,7 @@ from lethe.base.objects import BufferedObject
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.result import span_attributes
 from lethe.contract.run import DatasetRef
+from lethe.contract.status import PolicyDataset
 from lethe.guards.claim import Holder, Owner, holder_of, rejected
 from lethe.iceberg import catalogs
 from lethe.ingest.shared_folders import Adopted, open_buffer, take_claim
@@ -102,7 +103,7 @@ def carry_out(
 
     new = actions.dataset_status
     if new is not None:
-        attempt(lambda: status.write(kube, DATASETS, namespace, name, dataset.status, new), unshown)
+        attempt(lambda: status.write(kube, DATASETS, namespace, name, dataset.stored, new), unshown)
     for policy, entry in actions.policy_entries.items():
         known = next((p for p in world.policies if p.meta.name == policy), None)
         if known is not None:
@@ -150,14 +151,14 @@ def changes_anything(dataset: Dataset, world: Observation, actions: Actions) -> 
     )
     if any(acts):
         return True
-    if actions.dataset_status is not None and status.merge_patch(dataset.status, actions.dataset_status):
+    if actions.dataset_status is not None and status.patch_of(dataset.stored, actions.dataset_status):
         return True
-    old = {r.meta.name: r.status for r in world.restatements}
-    if any(status.merge_patch(old[name], new) for name, new in actions.restatement_statuses.items()):
+    old = {r.meta.name: r.stored for r in world.restatements}
+    if any(status.patch_of(old[name], new) for name, new in actions.restatement_statuses.items()):
         return True
-    policies = {p.meta.name: p.status for p in world.policies}
+    policies = {p.meta.name: p.stored for p in world.policies}
     return any(
-        status.merge_patch(policies[name], policy_status.with_entry(policies[name], entry))
+        status.patch_of(policies[name], policy_status.with_entry(policies[name].parsed, entry))
         for name, entry in actions.policy_entries.items()
     )
 
@@ -238,7 +239,7 @@ def write_statuses(
     Returns:
         The first error, after all others were tried; None: there was none.
     """
-    old = {r.meta.name: r.status for r in restatements}
+    old = {r.meta.name: r.stored for r in restatements}
     writes = [
         partial(status.write, kube, RESTATEMENTS, namespace, name, old[name], new)
         for name, new in actions.restatement_statuses.items()
@@ -258,8 +259,8 @@ def delete_restatement(kube: Kube, restatement: Restatement) -> None:
     kube.delete(RESTATEMENTS, meta.namespace, meta.name, uid=meta.uid)
 
 
-def _set_entry(kube: Kube, policy: VacuumPolicy, entry: Mapping[str, Any]) -> None:
-    known = status.KnownStatus(policy.meta.resource_version, policy.status)
+def _set_entry(kube: Kube, policy: VacuumPolicy, entry: PolicyDataset) -> None:
+    known = status.KnownStatus(policy.meta.resource_version, policy.stored)
     namespace, name = policy.meta.namespace, policy.meta.name
     status.change(kube, VACUUM_POLICIES, namespace, name, known, lambda s: policy_status.with_entry(s, entry))
 

@@ -1,9 +1,10 @@
 """Conditions as kstatus defines them, with their transition times. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
+
+from lethe.contract.status import Condition
 
 TRUE: Final = "True"
 FALSE: Final = "False"
@@ -23,75 +24,57 @@ SOURCE_READ: Final = "SourceRead"
 MESSAGE_AT_MOST: Final = 2000  # characters
 
 
-@dataclass(frozen=True)
-class Condition:
-    """A condition as a decision makes it; `as_status` adds the generation and the time of the transition."""
-
-    type: str
-    status: str
-    reason: str
-    message: str = ""
-
-
 def timestamp(time: datetime) -> str:
     """RFC 3339 in UTC, to the second, as Kubernetes writes it."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def parsed_time(text: Any) -> datetime | None:
-    """A time of a status; None: it is not set."""
-    return datetime.fromisoformat(str(text).replace("Z", "+00:00")) if text else None
+def written(
+    old: Iterable[Condition] | None, new: Sequence[Condition], generation: int, now: datetime
+) -> tuple[Condition, ...]:
+    """The new conditions, as the status has them. `lastTransitionTime` changes only with a condition's status."""
+    before = {c.type: c for c in old or ()}
+    return tuple(_written(before.get(c.type), c, generation, now) for c in new)
 
 
-def as_status(
-    old: Iterable[Mapping[str, Any]], new: Sequence[Condition], generation: int, now: datetime
-) -> list[dict[str, Any]]:
-    """The conditions of the status. `lastTransitionTime` changes only with a condition's status."""
-    before = {str(c.get("type")): c for c in old}
-    result: list[dict[str, Any]] = []
-    for c in new:
-        known = before.get(c.type)
-        since = known.get("lastTransitionTime") if known and known.get("status") == c.status else None
-        result.append(
-            {
-                "type": c.type,
-                "status": c.status,
-                "observedGeneration": generation,
-                "lastTransitionTime": since or timestamp(now),
-                "reason": c.reason,
-                "message": c.message[:MESSAGE_AT_MOST],
-            }
-        )
-    return result
-
-
-def find(status: Mapping[str, Any], condition_type: str) -> Mapping[str, Any]:
-    """One condition of a status; empty if it is not set."""
-    return next((c for c in status.get("conditions") or () if c.get("type") == condition_type), {})
+def _written(known: Condition | None, new: Condition, generation: int, now: datetime) -> Condition:
+    message, since = new.message[:MESSAGE_AT_MOST], known.last_transition_time if known is not None else None
+    if known is None or known.status != new.status or since is None:
+        since = now
+    elif (known.reason, known.message, known.observed_generation) == (new.reason, message, generation):
+        return known
+    return Condition(
+        type=new.type,
+        status=new.status,
+        observed_generation=generation,
+        last_transition_time=since,
+        reason=str(new.reason),
+        message=message,
+    )
 
 
 def healthy(reason: str, message: str) -> tuple[Condition, ...]:
     """Ready; nothing is in progress."""
     return (
-        Condition(READY, TRUE, reason, message),
-        Condition(RECONCILING, FALSE, reason),
-        Condition(STALLED, FALSE, reason),
+        Condition.of(READY, TRUE, reason, message),
+        Condition.of(RECONCILING, FALSE, reason),
+        Condition.of(STALLED, FALSE, reason),
     )
 
 
 def waiting(reason: str, message: str) -> tuple[Condition, ...]:
     """Not ready; it continues without a change by the user."""
     return (
-        Condition(READY, FALSE, reason, message),
-        Condition(RECONCILING, TRUE, reason, message),
-        Condition(STALLED, FALSE, reason),
+        Condition.of(READY, FALSE, reason, message),
+        Condition.of(RECONCILING, TRUE, reason, message),
+        Condition.of(STALLED, FALSE, reason),
     )
 
 
 def stalled(reason: str, message: str) -> tuple[Condition, ...]:
     """Not ready; the user must change something."""
     return (
-        Condition(READY, FALSE, reason, message),
-        Condition(RECONCILING, FALSE, reason),
-        Condition(STALLED, TRUE, reason, message),
+        Condition.of(READY, FALSE, reason, message),
+        Condition.of(RECONCILING, FALSE, reason),
+        Condition.of(STALLED, TRUE, reason, message),
     )

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from lethe.buffer.batch_rows import STATES, Total, Totals
+from lethe.contract.status import DatasetStatus, ErasureCounts, EvictBy, SourceStatus, TombstoneCounts
 from lethe.metrics_server import serve_metrics
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily
@@ -18,7 +19,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from lethe_operator.cluster.schedule import Priority, Start
-from lethe_operator.conditions import EVICTION_ON_TIME, TRUE, find, parsed_time
+from lethe_operator.conditions import EVICTION_ON_TIME
 from lethe_operator.resources.observed import EventsView
 
 OF_DATASET: Final = ("namespace", "dataset")
@@ -257,7 +258,7 @@ class Metrics:
         self,
         namespace: str,
         dataset: str,
-        status: Mapping[str, Any],
+        status: DatasetStatus,
         numbers: Mapping[str, float],
         batches: Totals | None = None,
     ) -> None:
@@ -267,8 +268,8 @@ class Metrics:
             numbers: Values of gauges by name, see `numbers_of`.
             batches: Totals of the table of batches; None: there is no such table.
         """
-        decided = {what: status[what] for what in DECISIONS if status.get(what)}
-        decisions = {what: (str(d["decision"]), str(d["reason"])) for what, d in decided.items()}
+        decided = {"consolidation": status.consolidation, "vacuum": status.vacuum}
+        decisions = {what: (str(d.decision), str(d.reason)) for what, d in decided.items() if d is not None}
         self._datasets.shown[namespace, dataset] = _Shown(dict(numbers), decisions, batches, self._clock())
 
     def run_ended(self, namespace: str, dataset: str, kind: str, outcome: str) -> None:
@@ -302,17 +303,8 @@ class Metrics:
             metric.remove_by_labels({"namespace": namespace, "dataset": dataset})
 
 
-# The gauges of a source, and the field of `status.source` of each.
-_OF_SOURCE: Final = {
-    "lethe_source_lag": "lag",
-    "lethe_source_rows": "rows",
-    "lethe_source_refused_messages": "refusedMessages",
-    "lethe_source_lost_offsets": "lostOffsets",
-}
-
-
 def numbers_of(
-    status: Mapping[str, Any],
+    status: DatasetStatus,
     oldest: datetime | None,
     listing: tuple[float, int] | None,
     events: EventsView | None,
@@ -328,21 +320,22 @@ def numbers_of(
         events: None: the Dataset has no queue.
         behind: How many commits the table of batches is behind the ledger; None: unknown.
     """
-    buffer = status.get("buffer") or {}
-    numbers = {
-        "lethe_buffer_batches": buffer.get("batches"),
-        "lethe_buffer_bytes": buffer.get("bytes"),
-        "lethe_active_tombstones": (status.get("tombstones") or {}).get("active"),
-        "lethe_tombstoned_rows": (status.get("tombstones") or {}).get("rows"),
-        "lethe_open_erasures": (status.get("erasures") or {}).get("open"),
-        "lethe_overdue_erasures": (status.get("erasures") or {}).get("overdue"),
-        "lethe_promoted_batches": (status.get("batches") or {}).get("promoted"),
+    buffer, source = status.buffer, status.source or SourceStatus()
+    tombstones, erasures = status.tombstones or TombstoneCounts(), status.erasures or ErasureCounts()
+    numbers: dict[str, float | None] = {
+        "lethe_active_tombstones": tombstones.active,
+        "lethe_tombstoned_rows": tombstones.rows,
+        "lethe_open_erasures": erasures.open,
+        "lethe_overdue_erasures": erasures.overdue,
+        "lethe_promoted_batches": status.batches.promoted if status.batches is not None else None,
         "lethe_batches_behind": behind,
+        "lethe_source_lag": source.lag,
+        "lethe_source_rows": source.rows,
+        "lethe_source_refused_messages": source.refused_messages,
+        "lethe_source_lost_offsets": source.lost_offsets,
     }
-    source = status.get("source") or {}
-    for gauge, key in _OF_SOURCE.items():
-        numbers[gauge] = source.get(key)
-    if buffer:
+    if buffer is not None:
+        numbers["lethe_buffer_batches"], numbers["lethe_buffer_bytes"] = buffer.batches, buffer.bytes
         numbers["lethe_buffer_oldest_batch_age_seconds"] = (now - oldest).total_seconds() if oldest else 0
     if listing is not None:
         numbers["lethe_listing_duration_seconds"], numbers["lethe_listing_objects"] = listing
@@ -350,10 +343,10 @@ def numbers_of(
         numbers["lethe_events_in_flight"] = events.in_flight
         sent = events.oldest_time
         numbers["lethe_events_oldest_age_seconds"] = max((now - sent).total_seconds(), 0) if sent else 0
-    due = (status.get("vacuum") or {}).get("evictBy") or {}
-    for gauge, key in (("lethe_evict_by_seconds", "time"), ("lethe_evict_by_slack_seconds", "possibleUntilTime")):
-        if (at := parsed_time(due.get(key))) is not None:
+    due = (status.vacuum.evict_by if status.vacuum is not None else None) or EvictBy()
+    for gauge, at in (("lethe_evict_by_seconds", due.time), ("lethe_evict_by_slack_seconds", due.possible_until_time)):
+        if at is not None:
             numbers[gauge] = (at - now).total_seconds()
-    if on_time := find(status, EVICTION_ON_TIME).get("status"):
-        numbers["lethe_eviction_on_time"] = on_time == TRUE
+    if status.condition(EVICTION_ON_TIME) is not None:
+        numbers["lethe_eviction_on_time"] = status.holds(EVICTION_ON_TIME)
     return {name: float(number) for name, number in numbers.items() if number is not None}

@@ -1,15 +1,16 @@
 """observe -> decide -> apply, for one key. I/O, in the queue's threads."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from lethe import tracing
 from lethe.buffer.batch_rows import Totals
 from lethe.buffer.digest import BufferDigest
+from lethe.contract.status import DatasetStatus, VacuumPolicyStatus
 from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, Kube, NotLeading, ResourceKind
 
 from lethe_operator import conditions
@@ -127,12 +128,12 @@ class Reconciler:
 
     def dataset(self, key: Key) -> Next | None:
         """Reconcile a Dataset and its Restatements."""
-        found, actions, now = self._decided(key)
+        found, actions, changes, now = self._decided(key)
         for invalid in found.invalid:
             self._report_invalid(key.namespace, invalid, now)
         if found.dataset is None:
             return self._without_dataset(key, found, now)
-        status_now = actions.dataset_status or {}
+        status_now = actions.dataset_status or DatasetStatus()
         buffer = found.world.buffer
         oldest = buffer.oldest[0].oldest_time if isinstance(buffer, BufferDigest) and buffer.oldest else None
         listing = self.tables.listings.last_duration(found.dataset.meta.full_name)
@@ -144,17 +145,16 @@ class Reconciler:
         jobs = partial(vacuum_jobs, self.objects)
         effects = Effects(self.kube, self.settings, self.places, jobs, self.dataset_objects)
         again = carry_out(effects, found.dataset, found.world, actions, now)
-        runs_before, runs_now = found.dataset.status.get("runs") or (), status_now.get("runs") or ()
-        for kind, outcome in run_history.ended(runs_before, runs_now):
-            self.metrics.run_ended(key.namespace, key.name, kind, outcome)
+        runs_before, runs_now = found.dataset.status.runs or (), status_now.runs or ()
+        for run in run_history.ended(runs_before, runs_now):
+            self.metrics.run_ended(key.namespace, key.name, run.kind, run.phase or "")
         if self.versions is not None:
             self.versions.report(self.kube, found.dataset.meta, ended_versions(found.world.runs, runs_before, runs_now))
-        changes = again is not None or changes_anything(found.dataset, found.world, actions)
-        idle = not changes and is_idle(found.dataset, found.world, status_now)
+        idle = again is None and not changes and is_idle(found.dataset, found.world, status_now)
         return Next(earliest(actions.look_again, again), idle)
 
-    def _decided(self, key: Key) -> tuple[Observed, Actions, datetime]:
-        """What is observed and decided, and when.
+    def _decided(self, key: Key) -> tuple[Observed, Actions, bool, datetime]:
+        """What is observed and decided, whether it changes anything, and when.
 
         What changes anything is decided on the current table: if the table was observed by its polled pointer, the catalog is
         asked, and another table is observed and decided again.
@@ -164,13 +164,12 @@ class Reconciler:
             observed = self._with_publishing(observe(sources, key.namespace, key.name, self.clock(), fresh))
             now = self.clock()
             if observed.dataset is None:
-                return observed, Actions(), now
+                return observed, Actions(), False, now
             actions = decide(observed.dataset, observed.world, now, self.settings)
-            if not changes_anything(observed.dataset, observed.world, actions) or self.tables.is_current(
-                observed.dataset
-            ):
+            changes = changes_anything(observed.dataset, observed.world, actions)
+            if not changes or self.tables.is_current(observed.dataset):
                 break
-        return observed, actions, now
+        return observed, actions, changes, now
 
     def _with_publishing(self, found: Observed) -> Observed:
         """Report the table to the publishers, and add what they say. Neither waits for anything."""
@@ -207,18 +206,18 @@ class Reconciler:
         selected = {d.name for d in datasets if selects(policy.spec.dataset_selector, d.labels)}
         now = self.clock()
 
-        def transaction(old: Mapping[str, Any]) -> Mapping[str, Any]:
+        def transaction(old: VacuumPolicyStatus) -> VacuumPolicyStatus:
             return policy_status.own(policy, policy_status.without_others(old, selected), now)
 
         # The first reconcile of each generation is a look at the Datasets, too.
-        changed = policy.status.get("observedGeneration") != policy.meta.generation
+        changed = policy.status.observed_generation != policy.meta.generation
         again = Next(policy_status.next_window(policy, now), not changed, POLICY_SECONDS, for_namespace=changed)
-        known = status.KnownStatus(policy.meta.resource_version, policy.status)
+        known = status.KnownStatus(policy.meta.resource_version, policy.stored)
         if not status.change(self.kube, VACUUM_POLICIES, key.namespace, key.name, known, transaction):
             return again
-        was = conditions.find(policy.status, conditions.READY)
+        was = policy.status.condition(conditions.READY)
         ready = policy_status.policy_conditions(policy, now)[0]
-        if (was.get("status"), was.get("reason")) != (ready.status, ready.reason):
+        if was is None or (was.status, was.reason) != (ready.status, ready.reason):
             event = Event("VacuumPolicy", key.name, ready.reason, ready.message, ready.status != conditions.TRUE)
             events.post(self.kube, key.namespace, (event,), {("VacuumPolicy", key.name): policy.meta.uid})
         return again
@@ -238,12 +237,8 @@ class Reconciler:
         return Next(actions.look_again, idle=not actions.restatement_statuses and not actions.delete_restatements)
 
     def _report_invalid(self, namespace: str, invalid: Invalid, now: datetime) -> None:
-        generation = invalid.meta.generation
+        generation, old = invalid.meta.generation, invalid.stored.parsed
         stalled = conditions.stalled(Reason.INVALID_SPEC, invalid.message)
-        document = {
-            **invalid.status,
-            "observedGeneration": generation,
-            "conditions": conditions.as_status(invalid.status.get("conditions") or (), stalled, generation, now),
-        }
-        kind = _KINDS[invalid.kind]
-        status.write(self.kube, kind, namespace, invalid.meta.name, invalid.status, document)
+        shown = conditions.written(old.conditions, stalled, generation, now)
+        new = old.model_copy(update={"observed_generation": generation, "conditions": shown})
+        status.write(self.kube, _KINDS[invalid.kind], namespace, invalid.meta.name, invalid.stored, new)

@@ -1,6 +1,6 @@
 """What a Dataset would do to its table and its buffer. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -97,11 +97,9 @@ def _consolidation(dataset: Dataset, buffer: BufferDigest, now: datetime) -> str
 
 def _from_status(dataset: Dataset) -> tuple[tuple[str, str], ...]:
     """What the operator saw last."""
-    promoted, waiting = (_part(dataset.status, *path) for path in (("batches", "promoted"), ("buffer", "batches")))
+    batches, buffer = dataset.status.batches, dataset.status.buffer
+    promoted = batches.promoted if batches is not None else None
+    waiting = buffer.batches if buffer is not None else None
     if promoted is None and waiting is None:
         return ()
     return (("status", f"the operator last saw {promoted or 0} promoted and {waiting or 0} waiting batches"),)
-
-
-def _part(status: Mapping[str, Any], part: str, key: str) -> Any:
-    return (status.get(part) or {}).get(key)

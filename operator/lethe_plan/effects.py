@@ -198,13 +198,13 @@ class PlannedEffects:
     def _decided(self, policy: VacuumPolicy, dataset: Dataset, around: Surroundings) -> Decided:
         table = around.table(dataset)
         if isinstance(table, Unavailable):
-            return Decided(dataset.meta.name, dataset.status.get("vacuum") or {}, unknown=table.message)
+            return Decided(dataset.meta.name, dataset.status.vacuum, unknown=table.message)
         verdict = decide_vacuum(dataset, around.world(dataset, False), None, self._now, _SETTINGS)
         planned = None
         if isinstance(table, ReadTable):
             spec = policies.vacuum_spec(dataset, policy, table.view, self._now)
             planned = table.vacuum(spec, self._now)
-        entry = verdict.entries.get(policy.meta.name) or {}
+        entry = verdict.entries.get(policy.meta.name)
         return Decided(dataset.meta.name, entry, verdict.launch is not None, planned)
 
     def _blocker(self, dataset: Dataset, around: Surroundings) -> RunBlocker | None:

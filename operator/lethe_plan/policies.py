@@ -8,6 +8,7 @@ from typing import Any
 from lethe.contract.kubernetes import written
 from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import VacuumSpec
+from lethe.contract.status import PolicyDataset, VacuumStatus
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import TableView
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
@@ -24,8 +25,8 @@ class Decided:
     """What the policy decides for one Dataset."""
 
     dataset: str
-    entry: Mapping[str, Any]
-    """As the policy's status would show it; empty: unknown."""
+    said: PolicyDataset | VacuumStatus | None
+    """As the policy's status would show it, or as the Dataset's status shows it; None: unknown."""
     starts: bool = False
     """A vacuum starts at once."""
     planned: VacuumPlanned | None = None
@@ -36,7 +37,7 @@ class Decided:
 
 def vacuum_spec(dataset: Dataset, policy: VacuumPolicy, table: TableView, now: datetime) -> VacuumSpec:
     """The document of a vacuum that starts now."""
-    history = history_of(dataset.status.get("vacuum") or {}, (), table)
+    history = history_of(dataset.status.vacuum, (), table)
     context = VacuumContext(dataset, policy, table, (), history, now)
     return run_specs.vacuum_of(dataset, context.spec(Due("", "", "")))
 
@@ -61,10 +62,11 @@ def effect(policy: VacuumPolicy, decided: Sequence[Decided], left: Sequence[str]
 
 def _text(decided: Decided) -> str:
     if decided.unknown:
-        seen = decided.entry.get("message")
+        seen = decided.said.message if decided.said is not None else None
         return f"the operator said last: {seen}" if seen else "unknown"
     starts = " A vacuum starts." if decided.starts else ""
-    return f"{decided.entry.get('reason')}: {decided.entry.get('message')}{starts} {_work(decided.planned)}"
+    said = decided.said or PolicyDataset(name=decided.dataset)
+    return f"{said.reason}: {said.message}{starts} {_work(decided.planned)}"
 
 
 def _work(planned: VacuumPlanned | None) -> str:
@@ -82,7 +84,7 @@ def _work(planned: VacuumPlanned | None) -> str:
 def _document(decided: Decided) -> Mapping[str, Any]:
     planned = decided.planned
     return {
-        **decided.entry,
+        **(decided.said.document() if decided.said is not None else {}),
         "name": decided.dataset,
         "starts": decided.starts,
         **({"plan": planned.model_dump(mode="json", by_alias=True)} if planned is not None else {}),

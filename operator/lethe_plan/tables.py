@@ -145,7 +145,7 @@ def view(table: Observed) -> TableView | NoTable | Unavailable:
 
 def _as_the_operator_sees(dataset: Dataset, found: Observed) -> Observed:
     """The table, unless the catalog of this name is another one here than in the cluster."""
-    uuid = (dataset.status.get("table") or {}).get("uuid")
+    uuid = dataset.status.table.uuid if dataset.status.table is not None else None
     here = found.facts.uuid if isinstance(found, ReadTable) else None
     if uuid is None or isinstance(found, Unavailable) or here == uuid:
         return found

@@ -27,6 +27,7 @@ from tests.support.resources import (
     a_restatement_body,
     a_world,
 )
+from tests.support.statuses import document
 from tests.unit.lethe.buffer.test_selection import buffered, gone_through
 from tests.unit.lethe_operator.decide.consolidation.test_trigger import EAGER
 from tests.unit.lethe_operator.observe.test_restatements import ENDED, names, version
@@ -141,9 +142,8 @@ def test_those_that_are_done_take_little_memory_and_no_time() -> None:
 def test_those_that_wait_say_the_same_in_the_same_words_and_keep_them_once() -> None:
     """As the API server sends them, each has words of its own, and takes more than 6 kB."""
     count, known = 1000, RestatementCache()
-    waits = restatement_status.status(
-        a_restatement(), Assessment(RestatementPhase.QUEUED, "Unknown", "Queued", "It waits."), NOW
-    )
+    standing = Assessment(RestatementPhase.QUEUED, "Unknown", "Queued", "It waits.")
+    waits = document(restatement_status.status(a_restatement(), standing, NOW))
     sent = [
         json.dumps(a_restatement_body(f"r{n:05}", batchIds=[f"batch-{n}"], status=waits, meta=version(n)))
         for n in range(count)
@@ -169,4 +169,4 @@ def test_a_decision_on_a_buffer_of_200_000_objects_takes_less_than_a_second() ->
 
     assert time.process_time() - began < 1
     assert len(actions.launches[0].run.consolidation.batch_ids) == 50_000  # type: ignore[union-attr]
-    assert actions.dataset_status["buffer"]["batches"] == 100_000  # type: ignore[index]
+    assert document(actions.dataset_status)["buffer"]["batches"] == 100_000

@@ -8,6 +8,7 @@ from typing import Any
 from lethe.buffer.batch_rows import STATES, Total, Totals
 from lethe.contract.result import RunOutcome, RunResult
 from lethe.contract.settings import RunFamily
+from lethe.contract.status import Status
 from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
 from lethe_gateway.limits import GatewayMetrics
 from lethe_inlet.serving import InletMetrics, SourceSeen
@@ -26,6 +27,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.builders import NOW
 from tests.support.resources import a_dataset_body, a_policy_body, a_restatement_body
+from tests.support.statuses import a_dataset_status, document
 
 
 def exposed() -> dict[str, frozenset[str]]:
@@ -54,7 +56,7 @@ def _operator() -> CollectorRegistry:
     decided = {"decision": "Due", "reason": "OldEnough"}
     every_state = Totals({state: Total(1, 1, 1) for state in STATES})
     numbers = dict.fromkeys(GAUGES, 1.0)
-    metrics.show("ns", "flights", dict.fromkeys(("consolidation", "vacuum"), decided), numbers, every_state)
+    metrics.show("ns", "flights", a_dataset_status(consolidation=decided, vacuum=decided), numbers, every_state)
     metrics.run_ended("ns", "flights", "Vacuum", "Succeeded")
     metrics.messages("ns", "flights", "Received", 1)
     metrics.api_request("GET", "datasets", 200)
@@ -70,7 +72,7 @@ def _operator() -> CollectorRegistry:
     assert start is not None
     metrics.reconcile_starts(start)
     objects = WatchedObjects()
-    status = {"conditions": conditions.as_status((), conditions.stalled("X", ""), 1, NOW)}
+    status = document(Status(conditions=conditions.written((), conditions.stalled("X", ""), 1, NOW)))
     objects.record_event(DATASETS, "ADDED", a_dataset_body(status=status))
     objects.record_event(RESTATEMENTS, "ADDED", a_restatement_body(status=status))
     objects.record_event(VACUUM_POLICIES, "ADDED", a_policy_body(status=status))

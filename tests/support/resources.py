@@ -22,6 +22,7 @@ from lethe_operator.settings import Settings
 
 from tests.support.builders import NOW, a_ledger, a_run_result, ago
 from tests.support.documents import dataset_spec
+from tests.support.statuses import document
 
 SETTINGS = Settings()
 MIB = 1024 * 1024
@@ -43,7 +44,7 @@ def a_dataset_body(name: str = "flights", status: Any = None, meta: Any = None, 
     return {
         "metadata": _metadata(name, **(meta or {})),
         "spec": dataset_spec(**spec),
-        "status": status or {},
+        "status": document(status),
     }
 
 
@@ -55,7 +56,7 @@ def a_restatement_body(name: str = "revert-a", status: Any = None, meta: Any = N
     return {
         "metadata": _metadata(name, **(meta or {})),
         "spec": {"datasetRef": {"name": "flights"}, "operation": "Revert", "batchIds": ["A"], **spec},
-        "status": status or {},
+        "status": document(status),
     }
 
 
@@ -84,7 +85,7 @@ def a_policy_body(name: str = "air", status: Any = None, meta: Any = None, **spe
             "expireSnapshots": True,
             **spec,
         },
-        "status": status or {},
+        "status": document(status),
     }
 
 
@@ -195,9 +196,9 @@ def a_result(
 
 def condition(status: Any, type: str) -> tuple[str, str]:
     """Status and reason of one condition."""
-    found = next(c for c in status["conditions"] if c["type"] == type)
+    found = next(c for c in document(status)["conditions"] if c["type"] == type)
     return found["status"], found["reason"]
 
 
 def message(status: Any, type: str) -> str:
-    return str(next(c for c in status["conditions"] if c["type"] == type)["message"])
+    return str(next(c for c in document(status)["conditions"] if c["type"] == type)["message"])

@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 from lethe.contract.result import Phase, Progress, RequestResult, RestatementPlan
-from lethe_operator.dataset.decide import decide, without_dataset
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, ObservedRun, Unavailable
 from lethe_operator.resources.restatement import NoList, Restatement
+from lethe_operator.resources.vacuum_policy import VacuumPolicy
 from lethe_operator.vacuum.status import own
 
 from tests.support.builders import NOW, a_ledger, a_request_entry, a_tombstone
@@ -30,6 +30,7 @@ from tests.support.resources import (
     a_world,
     an_attempt,
 )
+from tests.support.statuses import decide, document, showing, without_dataset
 
 CRDS = Path(__file__).parents[2] / "crds"
 AWAY = Unavailable("CatalogUnavailable", "The catalog is away.")
@@ -95,7 +96,7 @@ def _restatements() -> list[Stage]:
     paused = a_dataset(meta={"annotations": {"lethe.dev/paused": "true"}})
     oom = [tried(failed, number=n, exit_code=137, oom=True) for n in (1, 2, 3)]
     crashed = [tried(failed, number=n, exit_code=134) for n in (1, 2, 3, 4, 5)]
-    ended = replace(plain, status=told(plain, **committed(plain)))
+    ended = showing(plain, told(plain, **committed(plain)))
     before = a_dataset(status={"table": {"uuid": "table-uuid", "snapshotId": 1, "sequenceNumber": 5}})
     nowhere = without_dataset(
         "flights", [plain, a_restatement("c", cancel=True), a_restatement("l", deadlineSeconds=1)], NOW
@@ -188,12 +189,16 @@ def _datasets() -> list[Stage]:
     ]
 
 
+def own_status(policy: VacuumPolicy) -> Mapping[str, Any]:
+    return dict(document(own(policy, policy.status, NOW)))
+
+
 def _policies() -> list[Stage]:
     never = a_policy(window={"schedule": "0 0 31 2 *", "durationSeconds": 3600})
     return [
         unseen("VacuumPolicy"),
-        Stage("VacuumPolicy", "in force", own(a_policy(), {}, NOW), "Current", "Healthy"),
-        Stage("VacuumPolicy", "a window that never opens", own(never, {}, NOW), "Failed", "Degraded"),
+        Stage("VacuumPolicy", "in force", own_status(a_policy()), "Current", "Healthy"),
+        Stage("VacuumPolicy", "a window that never opens", own_status(never), "Failed", "Degraded"),
     ]
 
 

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 from confluent_kafka import Producer, TopicPartition
 from lethe.base import names
 from lethe.base.ids import batch_id_of_folder
+from lethe.contract.status import SourceStatus
 from lethe_inlet.serving import _kafka
 from lethe_inlet.settings import Cluster, Registry
 from lethe_inlet.source import TopicSource
-from lethe_inlet.state import SourceState
 from lethe_operator.resources.dataset import parse_dataset
 from pyiceberg.catalog import Catalog
 
@@ -42,7 +42,7 @@ class Stream:
     properties: Mapping[str, Any] = field(default_factory=dict)  # of the cluster
     allowed: tuple[str, ...] | None = None  # patterns of "cluster/topic" that the boundary of the namespace allows
     registry: str = ""  # the URL of its schema registry; "": it has none
-    states: list[SourceState] = field(default_factory=list)
+    states: list[SourceStatus] = field(default_factory=list)
     _read: dict[tuple[Path, int], list[int]] = field(default_factory=dict)
 
     def create_table(self) -> None:
@@ -125,7 +125,7 @@ class Stream:
     def reasons(self) -> list[tuple[str, str]]:
         return [(s.reason, s.message) for s in self.states[-3:]]
 
-    def wait_for(self, reason: str) -> SourceState:
+    def wait_for(self, reason: str) -> SourceStatus:
         self.wait(lambda: bool(self.states) and self.states[-1].reason == reason)
         return self.states[-1]
 

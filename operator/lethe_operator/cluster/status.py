@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from lethe.contract.kubernetes import API_VERSION
+from lethe.contract.status import Status, StoredStatus, stored_status
 from lethe.kube import EVENTS, Away, Conflict, Document, Kube, KubeError, NotFound, ResourceKind
 from lethe.logs import about
 
@@ -72,20 +73,20 @@ TRIES: Final = 5
 # An API server answers a write within milliseconds, and thousands may be due after one run.
 THREADS: Final = 8
 ONE_BY_ONE: Final = 16  # up to this number of writes, no threads are started
-Status = Mapping[str, Any]
 Write = Callable[[], object]
+S = TypeVar("S", bound=Status)
 
 
 @dataclass(frozen=True)
-class KnownStatus:
+class KnownStatus(Generic[S]):
     """The status of an object at one version."""
 
     version: str
     """ResourceVersion."""
-    status: Status
+    stored: StoredStatus[S]
 
 
-def write(kube: Kube, kind: ResourceKind, namespace: str, name: str, old: Status, new: Status) -> Document | None:
+def write(kube: Kube, kind: ResourceKind, namespace: str, name: str, old: StoredStatus[S], new: S) -> Document | None:
     """Set the status of an object that may have been deleted. No other reconcile writes it, so no version is compared.
 
     Returns:
@@ -95,7 +96,7 @@ def write(kube: Kube, kind: ResourceKind, namespace: str, name: str, old: Status
         RequestRefused: Rights, quota, admission or validation forbid the request.
         Away: No answer, or one that asks to retry later.
     """
-    patch = merge_patch(old, new)
+    patch = patch_of(old, new)
     if not patch:
         return None
     try:
@@ -109,8 +110,8 @@ def change(
     kind: ResourceKind,
     namespace: str,
     name: str,
-    known: KnownStatus,
-    transaction: Callable[[Status], Status],
+    known: KnownStatus[S],
+    transaction: Callable[[S], S],
 ) -> bool:
     """Change a status that several reconciles write: compute, write if the version is unchanged, else read and repeat.
 
@@ -127,8 +128,9 @@ def change(
         try:
             if tried > 1:
                 body = kube.get(kind, namespace, name)
-                known = KnownStatus(body["metadata"]["resourceVersion"], body.get("status") or {})
-            patch = merge_patch(known.status, transaction(known.status))
+                stored = stored_status(known.stored.model, body)
+                known = KnownStatus(body["metadata"]["resourceVersion"], stored)
+            patch = patch_of(known.stored, transaction(known.stored.parsed))
             if not patch:
                 return False
             version = {"resourceVersion": known.version}
@@ -166,6 +168,14 @@ def write_all(writes: Sequence[Write]) -> KubeError | None:
             for done in [pool.submit(attempt, write) for write in writes]:
                 done.result()
     return failures[0] if failures else None
+
+
+def patch_of(old: StoredStatus[S], new: S) -> dict[str, Any]:
+    """The JSON merge patch to a status. Empty: both are equal. Pure.
+
+    It removes values that do not fit, and with any other change also fields that this version does not know.
+    """
+    return {} if old.fits and new == old.parsed else merge_patch(old.document, new.document())
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,13 +4,14 @@ A Restatement that has succeeded has no metrics: there may be tens of thousands 
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
+from lethe.contract.status import Status
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from lethe_operator.conditions import FALSE, READY, STALLED, TRUE, find
+from lethe_operator.conditions import FALSE, READY, STALLED, TRUE
 from lethe_operator.dataset.objects import WatchedObjects
 
 # The labels of each kind, besides `reason`.
@@ -53,9 +54,9 @@ class ConditionMetrics(Collector):
             for namespace in namespaces:
                 for values, status in self._statuses(kind, namespace):
                     for condition, family in families.items():
-                        document = find(status, condition)
-                        if (value := _VALUES.get(document.get("status"))) is not None:
-                            family.add_metric((namespace, *values, str(document.get("reason", ""))), value)
+                        value = status.condition(condition)
+                        if value is not None and value.status in _VALUES:
+                            family.add_metric((namespace, *values, value.reason), _VALUES[value.status])
             yield from families.values()
 
     def describe(self) -> Iterator[Metric]:
@@ -64,15 +65,15 @@ class ConditionMetrics(Collector):
             for condition in (READY, STALLED):
                 yield GaugeMetricFamily(f"lethe_{kind}_{condition.lower()}", "", labels=(*labels, "reason"))
 
-    def _statuses(self, kind: str, namespace: str) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    def _statuses(self, kind: str, namespace: str) -> Iterator[tuple[tuple[str, ...], Status]]:
         """The labels after the namespace, and the status, of each resource."""
         match kind:
             case "dataset":
                 for dataset in self._objects.all_datasets(namespace):
-                    yield (dataset.meta.name,), dataset.status
+                    yield (dataset.meta.name,), dataset.stored.parts("conditions")
             case "restatement":
                 for name, restatement in self._objects.restatements.unfinished(namespace):
-                    yield (name, restatement.meta.name), restatement.status
+                    yield (name, restatement.meta.name), restatement.stored.parts("conditions")
             case "vacuum_policy":
                 for policy in self._objects.policies(namespace):
-                    yield (policy.meta.name,), policy.status
+                    yield (policy.meta.name,), policy.stored.parts("conditions")

@@ -6,7 +6,7 @@ When a run re-anchors a bare head, so that the expiry of older snapshots by othe
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from lethe.buffer.digest import BufferDigest, WaitingBatch
 from lethe.contract.dataset import ConsolidationSettings
@@ -59,13 +59,6 @@ class ConsolidationDecision:
     message: str
     next_time: datetime | None = None
     """When the decision changes by itself; None: unknown."""
-
-    def as_status(self) -> dict[str, Any]:
-        """The document of `status.consolidation`, without nextTime if it is unknown."""
-        document = {"decision": self.decision.value, "reason": str(self.reason), "message": self.message}
-        if self.next_time is not None:
-            document["nextTime"] = timestamp(self.next_time)
-        return document
 
 
 @dataclass(frozen=True)

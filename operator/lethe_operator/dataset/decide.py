@@ -9,15 +9,16 @@ Pure.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 from lethe.buffer.digest import BufferDigest
 from lethe.buffer.promotion import Sweep, plan_sweep
 from lethe.contract.kubernetes import ACCEPT_HEAD
 from lethe.contract.run import RunKind
+from lethe.contract.status import DatasetStatus, TableStatus
 
 from lethe_operator import conditions
 from lethe_operator.actions import Actions, Decision, Event, Launch, earliest
@@ -78,7 +79,7 @@ from lethe_operator.vacuum import status as vacuum_status
 from lethe_operator.vacuum.decide import VacuumVerdict, decide_vacuum
 
 
-def is_idle(dataset: Dataset, world: Observation, status: Mapping[str, Any]) -> bool:
+def is_idle(dataset: Dataset, world: Observation, status: DatasetStatus) -> bool:
     """Whether nothing runs or is due, and nothing waits that only time reveals.
 
     A time at which a decision changes by itself (`Actions.look_again`) does not matter: the Dataset is reconciled then in any
@@ -89,46 +90,42 @@ def is_idle(dataset: Dataset, world: Observation, status: Mapping[str, Any]) -> 
     """
     if any(r.active for r in world.runs) or any(map(_waits, world.restatements)):
         return False
-    decisions = {str((status.get(subject) or {}).get("decision", "")) for subject in ("consolidation", "vacuum")}
-    if decisions & {Decision.DUE, Decision.RUNNING}:
+    subjects = (s for s in (status.consolidation, status.vacuum) if s is not None)
+    if any(s.decision in (Decision.DUE, Decision.RUNNING) for s in subjects):
         return False
     if world.events is not None and world.events.in_flight:
         return False
     if dataset.paused:
         return True
-    if _is(status, conditions.READY) != conditions.TRUE or _is(status, conditions.EVICTION_ON_TIME) == conditions.FALSE:
+    if not status.holds(conditions.READY) or status.value_of(conditions.EVICTION_ON_TIME) == conditions.FALSE:
         return False
     if isinstance(world.buffer, NotListed):
         return True  # the end of the first listing is reported
     if isinstance(world.buffer, Unavailable):
         return False
     # The time at which a batch below the triggers is old enough is known, and a listing shows the batches that come before.
-    waits = world.buffer.batches > 0 and (status.get("consolidation") or {}).get("reason") != Reason.BELOW_TRIGGERS
+    is_due_later = status.consolidation is not None and status.consolidation.reason == Reason.BELOW_TRIGGERS
+    waits = world.buffer.batches > 0 and not is_due_later
     return not (waits and not dataset.spec.consolidation.suspend) and not world.buffer.more_expired
 
 
-def is_unsettled(meta: Meta, status: Mapping[str, Any]) -> bool:
+def is_unsettled(meta: Meta, status: DatasetStatus) -> bool:
     """Whether a Dataset has an edit that its status does not show, or an active run: a new leader looks at it first.
 
     Args:
         status: Of the Dataset, as it is shown.
     """
-    if meta.deleting or status.get("observedGeneration") != meta.generation:
+    if meta.deleting or status.observed_generation != meta.generation:
         return True
-    return any("finishTime" not in run for run in status.get("runs") or ())
+    return any(run.finish_time is None for run in status.runs or ())
 
 
 def _waits(restatement: Restatement) -> bool:
     """Whether a Restatement continues without an action of a user."""
     status = restatement.status
-    if status.get("phase") == RestatementPhase.SUSPENDED or _is(status, conditions.STALLED) == conditions.TRUE:
+    if status.phase == RestatementPhase.SUSPENDED or status.holds(conditions.STALLED):
         return False
-    return _is(status, conditions.SUCCEEDED) in (conditions.UNKNOWN, None)
-
-
-def _is(status: Mapping[str, Any], condition: str) -> str | None:
-    """The status of a condition; None: there is no such condition."""
-    return conditions.find(status, condition).get("status")
+    return status.value_of(conditions.SUCCEEDED) in (conditions.UNKNOWN, None)
 
 
 # Clocks of machines differ by less, unless one is wrong.
@@ -215,7 +212,7 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
     sweep = _sweep(dataset, world, now) if may_start else Sweep()
 
     view = world.table if isinstance(world.table, TableView) else None
-    old_runs = dataset.status.get("runs") or ()
+    old_runs = dataset.status.runs or ()
     runs = run_history.entries(world.runs, view, old_runs, now)
     latest = (consolidation.latest, vacuum.latest, erasures.latest, reanchor.latest)
     decided = dataset_status.DatasetVerdicts(
@@ -452,22 +449,20 @@ def _each_once(*events: Event) -> tuple[Event, ...]:
     return tuple(dict.fromkeys(events))
 
 
-def _dataset_events(dataset: Dataset, status: dict[str, Any]) -> tuple[Event, ...]:
-    was = conditions.find(dataset.status, conditions.READY)
-    now = conditions.find(status, conditions.READY)
-    if (was.get("status"), was.get("reason")) == (now["status"], now["reason"]):
+def _dataset_events(dataset: Dataset, status: DatasetStatus) -> tuple[Event, ...]:
+    was, now = dataset.status.condition(conditions.READY), status.condition(conditions.READY)
+    if now is None or now.reason == Reason.RUN_RETRYING:
         return ()
-    if now["reason"] == Reason.RUN_RETRYING:
+    if was is not None and (was.status, was.reason) == (now.status, now.reason):
         return ()
-    warning = now["status"] != conditions.TRUE
-    return (Event("Dataset", dataset.meta.name, now["reason"], now["message"], warning),)
+    return (Event("Dataset", dataset.meta.name, now.reason, now.message, now.status != conditions.TRUE),)
 
 
-def _accepted(dataset: Dataset, status: dict[str, Any]) -> tuple[Event, ...]:
-    before, after = dataset.status.get("table") or {}, status.get("table") or {}
-    head = after.get("acceptedHead")
-    if head is None or head == before.get("acceptedHead"):
+def _accepted(dataset: Dataset, status: DatasetStatus) -> tuple[Event, ...]:
+    before, after = dataset.status.table or TableStatus(), status.table or TableStatus()
+    head = after.accepted_head
+    if head is None or head == before.accepted_head:
         return ()
-    seen = f"snapshot {before.get('snapshotId')} of table {before.get('uuid')}"
+    seen = f"snapshot {before.snapshot_id} of table {before.uuid}"
     text = f"The annotation {ACCEPT_HEAD} accepted {head}. The last accepted state was {seen}."
     return (Event("Dataset", dataset.meta.name, Reason.HEAD_ACCEPTED, text),)

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
 from lethe.contract.settings import Launcher, RunFamily
+from lethe.contract.status import DatasetStatus, VacuumPolicyStatus, stored_status
 from lethe.kube import (
     CONFIG_MAPS,
     DATASETS,
@@ -343,7 +344,7 @@ class WatchedObjects:
         """Names of Datasets with something to do that does not wait for a time: an edit, an active run, a Restatement."""
         datasets = self._datasets.all(namespace)
         return self.restatements.unfinished_of(namespace) | {
-            d.meta.name for d in datasets if is_unsettled(d.meta, d.status)
+            d.meta.name for d in datasets if is_unsettled(d.meta, d.stored.parts("observedGeneration", "runs"))
         }
 
     def policy(self, namespace: str, name: str) -> VacuumPolicy | Invalid | None:
@@ -396,7 +397,7 @@ def _dataset(body: Body) -> Dataset | Invalid:
     try:
         return parse_dataset(lean)
     except InvalidSpec as e:
-        return Invalid("Dataset", parse_meta(lean), lean["status"], str(e))
+        return Invalid("Dataset", parse_meta(lean), stored_status(DatasetStatus, lean), str(e))
 
 
 def _policy(body: Body) -> VacuumPolicy | Invalid:
@@ -404,17 +405,17 @@ def _policy(body: Body) -> VacuumPolicy | Invalid:
     try:
         return parse_vacuum_policy(lean)
     except InvalidSpec as e:
-        return Invalid("VacuumPolicy", parse_meta(lean), lean["status"], str(e))
+        return Invalid("VacuumPolicy", parse_meta(lean), stored_status(VacuumPolicyStatus, lean), str(e))
 
 
 def _keys_of_dataset(dataset: Dataset | Invalid) -> Iterator[str]:
     """Its buffer, its table and its queue."""
     if isinstance(dataset, Invalid):
         return
-    buffer = dataset.spec.buffer
-    for uri in (buffer.uri, (dataset.status.get("table") or {}).get("location")):
+    buffer, table = dataset.spec.buffer, dataset.stored.parts("table").table
+    for uri in (buffer.uri, table.location if table is not None else None):
         if uri:
-            yield from index_keys(str(uri))
+            yield from index_keys(uri)
     if buffer.events is not None:
         yield _of_queue(buffer.events.queue_url)
 

@@ -11,7 +11,7 @@ The id of the cluster, for the claim of a buffer. I/O.
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, assert_never
@@ -138,6 +138,7 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
         return Observed(None, invalid=tuple(invalid), restatements=restatements)
     if isinstance(dataset, Invalid):
         return Observed(None, invalid=(*invalid, dataset), restatements=())
+    dataset = replace(dataset, stored=dataset.stored.recent())
     restatements = sources.lists.attached(kube, namespace, name, restatements, now)
     outside = permissions.of_dataset(dataset, settings.boundaries.of(namespace))
     policies, unreadable = _policies(objects, namespace)

@@ -14,11 +14,11 @@ from typing import Any, assert_never
 
 from lethe.contract.run import MailboxEntry
 from lethe.contract.settings import RunFamily, RunKind
+from lethe.contract.status import RunEntry
 from lethe.kube import Kube
 from pydantic import ValidationError
 
 from lethe_operator.cluster.time_limit import unavailable
-from lethe_operator.conditions import timestamp
 from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.resources.common import ANNOTATION_DATASET, ANNOTATION_FOR_UID, KEY_PREFIX_LENGTH, LABEL_DATASET_UID
 from lethe_operator.resources.dataset import Dataset
@@ -34,7 +34,7 @@ from lethe_operator.resources.observed import (
 )
 from lethe_operator.runs import names
 from lethe_operator.runs.observe import Documents, of_job, runs_of, time_of
-from lethe_operator.runs.retry import ENDED_PHASES, KEPT_OF_A_KIND
+from lethe_operator.runs.retry import ENDED_PHASES, KEPT_OF_A_KIND, started
 from lethe_operator.settings import Settings
 
 
@@ -188,18 +188,17 @@ def just_ended(runs: Iterable[ObservedRun], dataset: Dataset) -> list[Attempt]:
 
 def _attempts(runs: Iterable[ObservedRun], dataset: Dataset) -> list[Attempt]:
     """The attempts that the Dataset's status does not show as ended."""
-    shown = [e for e in dataset.status.get("runs") or () if e.get("phase") in ENDED_PHASES]
+    shown = [e for e in dataset.status.runs or () if e.phase in ENDED_PHASES]
     return [a for r in runs for a in r.attempts if not _is_shown(a, shown)]
 
 
-def _is_shown(attempt: Attempt, shown: Iterable[Mapping[str, Any]]) -> bool:
+def _is_shown(attempt: Attempt, shown: Iterable[RunEntry]) -> bool:
     """Whether the status shows or showed the end of an attempt: it keeps the last few of a kind."""
-    same = [
-        (str(e.get("startTime", "")), str(e.get("name"))) for e in shown if e.get("kind") == attempt.kind.family.value
-    ]
-    if any(name == attempt.job for _, name in same):
+    same = [e for e in shown if e.kind == attempt.kind.family.value]
+    if any(e.name == attempt.job for e in same):
         return True
-    return len(same) >= KEPT_OF_A_KIND and (timestamp(attempt.created), attempt.job) < min(same)
+    own = (attempt.created.replace(microsecond=0), attempt.job)
+    return len(same) >= KEPT_OF_A_KIND and own < min(map(started, same))
 
 
 def _undecided(runs: Iterable[ObservedRun], dataset: Dataset, workers: Workers) -> list[Attempt]:

@@ -5,19 +5,33 @@ What a Dataset's status says about its source. Pure.
 The inlet writes `status.source`; the operator leaves it as it is, and makes the condition SourceRead of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.kubernetes import ACCEPT_HEAD
 from lethe.contract.result import LISTED_AT_MOST
 from lethe.contract.settings import Refusal
+from lethe.contract.status import (
+    BatchCounts,
+    BufferStatus,
+    Condition,
+    ConditionStatus,
+    ConsolidationStatus,
+    DatasetStatus,
+    ErasureCounts,
+    InvalidFolder,
+    RefusedBatch,
+    RunEntry,
+    SourceStatus,
+    TableStatus,
+    TombstoneCounts,
+)
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
 
 from lethe_operator import conditions
-from lethe_operator.conditions import Condition, parsed_time, timestamp
 from lethe_operator.dataset.consolidation import ConsolidationDecision
 from lethe_operator.erasure import decide as erasure_status
 from lethe_operator.guards import preconditions
@@ -34,35 +48,34 @@ SILENT_AFTER: Final = timedelta(minutes=3)
 _WAITING: Final = frozenset({Reason.SOURCE_STARTING, Reason.TABLE_NOT_READY})
 
 
-def kept(dataset: Dataset) -> dict[str, Any]:
+def kept(dataset: Dataset) -> SourceStatus | None:
     """The part of the status that the inlet writes."""
-    source = dataset.status.get("source")
-    return {"source": source} if source and dataset.spec.source.kafka is not None else {}
+    return dataset.status.source if dataset.spec.source.kafka is not None else None
 
 
 def condition(dataset: Dataset, now: datetime) -> tuple[Condition, ...]:
     """The condition SourceRead; none: the Dataset has no source. Batches of the buffer are promoted whatever its value."""
     if dataset.spec.source.kafka is None:
         return ()
-    source: Mapping[str, Any] = dataset.status.get("source") or {}
-    seen = parsed_time(source.get("observedTime"))
+    source = dataset.status.source or SourceStatus()
+    seen = source.observed_time
     if seen is None or now - seen > SILENT_AFTER:
         text = "The inlet has not reported for some minutes." if seen else "The inlet has never reported."
-        return (Condition(conditions.SOURCE_READ, conditions.UNKNOWN, Reason.INLET_SILENT, text),)
-    reason, message = str(source.get("reason") or ""), str(source.get("message") or "")
+        return (Condition.of(conditions.SOURCE_READ, conditions.UNKNOWN, Reason.INLET_SILENT, text),)
+    reason, message = source.reason or "", source.message or ""
     if reason == Reason.SOURCE_READ:
-        return (Condition(conditions.SOURCE_READ, conditions.TRUE, reason, message),)
-    state = conditions.UNKNOWN if reason in _WAITING else conditions.FALSE
-    return (Condition(conditions.SOURCE_READ, state, reason or Reason.SOURCE_FAILED, message),)
+        return (Condition.of(conditions.SOURCE_READ, conditions.TRUE, reason, message),)
+    state: ConditionStatus = conditions.UNKNOWN if reason in _WAITING else conditions.FALSE
+    return (Condition.of(conditions.SOURCE_READ, state, reason or Reason.SOURCE_FAILED, message),)
 
 
 def look_again(dataset: Dataset, now: datetime) -> datetime | None:
     """When the condition changes unless the inlet reports; None: it does not change by itself."""
-    if dataset.spec.source.kafka is None:
+    source = kept(dataset)
+    if source is None or source.observed_time is None:
         return None
-    seen = parsed_time((dataset.status.get("source") or {}).get("observedTime"))
-    at = seen + SILENT_AFTER + timedelta(seconds=1) if seen is not None else None
-    return at if at is not None and at > now else None
+    at = source.observed_time + SILENT_AFTER + timedelta(seconds=1)
+    return at if at > now else None
 
 
 # A single killed pod is normal. From this number of consecutive failures on, the Dataset is not ready.
@@ -77,68 +90,89 @@ class DatasetVerdicts:
     """Why no run starts; None: runs may start."""
     latest: Sequence[Verdict | None]
     """The verdict on the newest run of each kind, in order of importance; None: there is no such run."""
-    # None: nothing to show.
     consolidation: ConsolidationDecision | None
+    """None: nothing to show."""
     vacuum: VacuumVerdict
-    runs: Sequence[Any]
+    runs: tuple[RunEntry, ...]
     """`status.runs`."""
 
 
-def status(dataset: Dataset, world: Observation, decided: DatasetVerdicts, now: datetime) -> dict[str, Any]:
+def status(dataset: Dataset, world: Observation, decided: DatasetVerdicts, now: datetime) -> DatasetStatus:
     """The whole status. Fields that cannot be observed now keep their last values."""
-    blocker, vacuum, consolidation = decided.blocker, decided.vacuum, decided.consolidation
-    old = dict(dataset.status)
-    document: dict[str, Any] = {
-        "observedGeneration": dataset.meta.generation,
-        "conditions": conditions.as_status(
-            old.get("conditions") or (),
-            _conditions(dataset, world, decided, now),
-            dataset.meta.generation,
-            now,
-        ),
-        "runs": list(decided.runs),
-        "vacuum": dict(vacuum.status),
-        **kept(dataset),
-    }
-    if consolidation is not None:
-        document["consolidation"] = consolidation.as_status()
-    if blocker is not None and blocker.reason == Reason.TABLE_CLAIMED:
-        if "table" in old:
-            document["table"] = old[
-                "table"
-            ]  # the Dataset's earlier table; the claimed table is in the other Dataset's status
-        return document
-    view = world.table
+    blocker, generation, old = decided.blocker, dataset.meta.generation, dataset.status
+    table, tombstones, erasures, buffer, batches = old.table, None, None, None, None
+    # The status of the Dataset that has claimed the table shows it. This one keeps its earlier table.
+    if blocker is None or blocker.reason != Reason.TABLE_CLAIMED:
+        table = _table(dataset, world)
+        tombstones, erasures = _of_ledger(old, world.table, now)
+        buffer, batches = _of_buffer(old, world)
+    return DatasetStatus(
+        observed_generation=generation,
+        conditions=conditions.written(old.conditions, _conditions(dataset, world, decided, now), generation, now),
+        table=table,
+        buffer=buffer,
+        source=kept(dataset),
+        consolidation=_consolidation(decided.consolidation),
+        vacuum=decided.vacuum.status,
+        batches=batches,
+        tombstones=tombstones,
+        erasures=erasures,
+        runs=decided.runs,
+    )
+
+
+def _consolidation(decision: ConsolidationDecision | None) -> ConsolidationStatus | None:
+    if decision is None:
+        return None
+    return ConsolidationStatus(
+        decision=decision.decision, reason=decision.reason, message=decision.message, next_time=decision.next_time
+    )
+
+
+def _table(dataset: Dataset, world: Observation) -> TableStatus | None:
+    view, old = world.table, dataset.status.table
+    if isinstance(view, Unavailable):
+        return old
     another = another_table(dataset, view, world.restatements)
-    ledger = Ledger()
     if isinstance(view, TableView):
-        ledger = view.ledger
-        document["table"] = preconditions.table_status(dataset, view, _table(view), another)
-        document["tombstones"] = _tombstones(ledger)
-        document["erasures"] = erasure_status.of_dataset(ledger, now)
-    elif isinstance(view, Unavailable):
-        document.update({k: old[k] for k in ("table", "tombstones", "erasures") if k in old})
-    elif another is None and accepts_other_table(dataset, view):
-        document["table"] = {"acceptedHead": dataset.meta.annotations[ACCEPT_HEAD]}
-    elif "table" in old:
-        document["table"] = old["table"]  # a table that comes back is compared with it
-    if isinstance(view, Unavailable) or not isinstance(world.buffer, BufferDigest):
-        document.update({k: old[k] for k in ("buffer", "batches") if k in old})
-        if isinstance(view, TableView):
-            document["batches"] = {**_as_seen_before(old.get("batches") or {}), **_counts(ledger)}
-    else:
-        document["buffer"] = _buffer(world.buffer)
-        document["batches"] = _batches(ledger, world.buffer)
-    return document
+        return preconditions.table_status(dataset, view, _seen(view), another)
+    if another is None and accepts_other_table(dataset, view):
+        return TableStatus(accepted_head=dataset.meta.annotations[ACCEPT_HEAD])
+    return old  # a table that comes back is compared with it
+
+
+def _of_ledger(
+    old: DatasetStatus, table: TableView | NoTable | Unavailable, now: datetime
+) -> tuple[TombstoneCounts | None, ErasureCounts | None]:
+    match table:
+        case TableView():
+            return _tombstones(table.ledger), erasure_status.of_dataset(table.ledger, now)
+        case Unavailable():
+            return old.tombstones, old.erasures
+        case NoTable():
+            return None, None
+        case _:
+            assert_never(table)
+
+
+def _of_buffer(old: DatasetStatus, world: Observation) -> tuple[BufferStatus | None, BatchCounts | None]:
+    view, buffer = world.table, world.buffer
+    if isinstance(buffer, BufferDigest) and not isinstance(view, Unavailable):
+        return _buffer(buffer), _batches(view.ledger if isinstance(view, TableView) else Ledger(), buffer)
+    if not isinstance(view, TableView):
+        return old.buffer, old.batches
+    # The fields that depend on the buffer are as seen before, while it cannot be listed.
+    before = old.batches or BatchCounts()
+    return old.buffer, _counts(view.ledger, before.withheld or 0, before.refused_batches)
 
 
 def _conditions(dataset: Dataset, world: Observation, decided: DatasetVerdicts, now: datetime) -> list[Condition]:
     written_conditions = list(_main(dataset, world, decided))
     if dataset.paused:
         text = "The annotation lethe.dev/paused is set: no run starts; active runs continue."
-        written_conditions.append(Condition(conditions.PAUSED, conditions.TRUE, Reason.PAUSED, text))
+        written_conditions.append(Condition.of(conditions.PAUSED, conditions.TRUE, Reason.PAUSED, text))
     else:
-        written_conditions.append(Condition(conditions.PAUSED, conditions.FALSE, Reason.NOT_PAUSED))
+        written_conditions.append(Condition.of(conditions.PAUSED, conditions.FALSE, Reason.NOT_PAUSED))
     return [
         *written_conditions,
         *_events(world.events),
@@ -152,11 +186,8 @@ def _eviction(dataset: Dataset, world: Observation, vacuum: VacuumVerdict) -> tu
     """The condition EvictionOnTime; while the ledger cannot be read, its last value."""
     if vacuum.on_time is not None:
         return (vacuum.on_time,)
-    before = conditions.find(dataset.status, conditions.EVICTION_ON_TIME)
-    if not before or not isinstance(world.table, Unavailable):
-        return ()
-    texts = (str(before.get(k, "")) for k in ("status", "reason", "message"))
-    return (Condition(conditions.EVICTION_ON_TIME, *texts),)
+    before = dataset.status.condition(conditions.EVICTION_ON_TIME)
+    return (before,) if before is not None and isinstance(world.table, Unavailable) else ()
 
 
 def _events(events: EventsView | None) -> tuple[Condition, ...]:
@@ -164,10 +195,10 @@ def _events(events: EventsView | None) -> tuple[Condition, ...]:
     if events is None:
         return ()
     if events.trouble is not None:
-        return (Condition(conditions.EVENTS_READY, conditions.FALSE, events.trouble.reason, events.trouble.message),)
+        return (Condition.of(conditions.EVENTS_READY, conditions.FALSE, events.trouble.reason, events.trouble.message),)
     if not events.is_read:
-        return (Condition(conditions.EVENTS_READY, conditions.UNKNOWN, Reason.QUEUE_NOT_ASKED),)
-    return (Condition(conditions.EVENTS_READY, conditions.TRUE, Reason.QUEUE_READ),)
+        return (Condition.of(conditions.EVENTS_READY, conditions.UNKNOWN, Reason.QUEUE_NOT_ASKED),)
+    return (Condition.of(conditions.EVENTS_READY, conditions.TRUE, Reason.QUEUE_READ),)
 
 
 def _publishing(view: PublishingView | None) -> tuple[Condition, ...]:
@@ -175,8 +206,8 @@ def _publishing(view: PublishingView | None) -> tuple[Condition, ...]:
     if view is None:
         return ()
     if view.reason:
-        return (Condition(conditions.EVENTS_PUBLISHED, conditions.FALSE, view.reason, view.message),)
-    return (Condition(conditions.EVENTS_PUBLISHED, conditions.TRUE, Reason.EVENTS_DELIVERED),)
+        return (Condition.of(conditions.EVENTS_PUBLISHED, conditions.FALSE, view.reason, view.message),)
+    return (Condition.of(conditions.EVENTS_PUBLISHED, conditions.TRUE, Reason.EVENTS_DELIVERED),)
 
 
 def _main(dataset: Dataset, world: Observation, decided: DatasetVerdicts) -> tuple[Condition, ...]:
@@ -214,9 +245,9 @@ def _retrying(reason: str, text: str, failures: int) -> tuple[Condition, ...]:
     if failures >= FAILURES_UNTIL_NOT_READY or reason == Reason.OOM_KILLED:
         return conditions.waiting(reason, text)
     return (
-        Condition(conditions.READY, conditions.TRUE, Reason.RUN_RETRYING, text),
-        Condition(conditions.RECONCILING, conditions.TRUE, reason, text),
-        Condition(conditions.STALLED, conditions.FALSE, reason),
+        Condition.of(conditions.READY, conditions.TRUE, Reason.RUN_RETRYING, text),
+        Condition.of(conditions.RECONCILING, conditions.TRUE, reason, text),
+        Condition.of(conditions.STALLED, conditions.FALSE, reason),
     )
 
 
@@ -226,48 +257,44 @@ def _available(world: Observation) -> str:
     return f"{text} {count} batches were refused: see status.batches.refusedBatches." if count else text
 
 
-def _table(view: TableView) -> dict[str, Any]:
-    document: dict[str, Any] = {"uuid": view.uuid, "location": view.location, "formatVersion": view.format_version}
-    if view.head_id is not None:
-        document["snapshotId"] = view.head_id
-        document["sequenceNumber"] = view.head_sequence_number
-    if view.ledger_uri is not None:
-        document["ledger"] = view.ledger_uri
-    if view.head_time is not None:
-        document["snapshotTime"] = timestamp(view.head_time)
-    return document
+def _seen(view: TableView) -> TableStatus:
+    has_head = view.head_id is not None
+    return TableStatus(
+        uuid=view.uuid,
+        location=view.location,
+        format_version=view.format_version,
+        snapshot_id=view.head_id,
+        sequence_number=view.head_sequence_number if has_head else None,
+        snapshot_time=view.head_time,
+        ledger=view.ledger_uri,
+    )
 
 
-def _tombstones(ledger: Ledger) -> dict[str, Any]:
-    document: dict[str, Any] = {"active": len(ledger.tombstones)}
+def _tombstones(ledger: Ledger) -> TombstoneCounts:
     statistics = ledger.statistics
-    if statistics.tombstoned_rows is not None:
-        document["rows"] = statistics.tombstoned_rows
-    if statistics.oldest_added_on is not None:
-        document["oldestTime"] = timestamp(statistics.oldest_added_on)
-    if statistics.next_evict_by is not None:
-        document["nextEvictByTime"] = timestamp(statistics.next_evict_by)
-    return document
+    return TombstoneCounts(
+        active=len(ledger.tombstones),
+        rows=statistics.tombstoned_rows,
+        oldest_time=statistics.oldest_added_on,
+        next_evict_by_time=statistics.next_evict_by,
+    )
 
 
-def _buffer(buffer: BufferDigest) -> dict[str, Any]:
+def _buffer(buffer: BufferDigest) -> BufferStatus:
     added = "was added to a batch that is already promoted. Lethe neither promotes nor deletes it."
-    invalid = [{"folder": f, "message": m} for f, m in buffer.invalid_folders]
-    invalid += [{"folder": key, "message": f"{key} {added}"} for key in buffer.unexpected_keys]
-    document: dict[str, Any] = {
-        "batches": buffer.batches,
-        "bytes": buffer.bytes,
-        "waiting": buffer.incomplete,
-        "invalid": buffer.invalid + buffer.unexpected,
-    }
-    if buffer.oldest:
-        document["oldestBatchTime"] = timestamp(buffer.oldest[0].oldest_time)
-    if invalid:
-        document["invalidFolders"] = invalid[:LISTED_AT_MOST]
-    return document
+    invalid = [InvalidFolder(folder=f, message=m) for f, m in buffer.invalid_folders[:LISTED_AT_MOST]]
+    invalid += [InvalidFolder(folder=key, message=f"{key} {added}") for key in buffer.unexpected_keys]
+    return BufferStatus(
+        batches=buffer.batches,
+        bytes=buffer.bytes,
+        oldest_batch_time=buffer.oldest[0].oldest_time if buffer.oldest else None,
+        waiting=buffer.incomplete,
+        invalid=buffer.invalid + buffer.unexpected,
+        invalid_folders=tuple(invalid[:LISTED_AT_MOST]) or None,
+    )
 
 
-def _batches(ledger: Ledger, buffer: BufferDigest) -> dict[str, Any]:
+def _batches(ledger: Ledger, buffer: BufferDigest) -> BatchCounts:
     """The batches of the status.
 
     Refused batches are listed until the ledger says otherwise, the latest first: those in the buffer, of a known run,
@@ -275,31 +302,21 @@ def _batches(ledger: Ledger, buffer: BufferDigest) -> dict[str, Any]:
     """
     refused = sorted((e for e in ledger.batches.values() if e.state is BatchState.REFUSED), key=lambda e: e.id)
     refused.sort(key=lambda e: e.time, reverse=True)
-    document = _counts(ledger)
-    document["withheld"] = buffer.withheld
-    if refused:
-        document["refusedBatches"] = [_refusal(b) for b in refused[:LISTED_AT_MOST]]
-    return document
+    return _counts(ledger, buffer.withheld, tuple(map(_refusal, refused[:LISTED_AT_MOST])) or None)
 
 
-def _counts(ledger: Ledger) -> dict[str, Any]:
+def _counts(ledger: Ledger, withheld: int, refused: tuple[RefusedBatch, ...] | None) -> BatchCounts:
     states = ledger.states
     gone = (BatchState.REVERTED, BatchState.REPLACED, BatchState.ERASED)
-    return {
-        "promoted": states.get(BatchState.PROMOTED, 0),
-        "reverted": sum(states.get(s, 0) for s in gone),
-        "refused": states.get(BatchState.REFUSED, 0),
-    }
+    return BatchCounts(
+        promoted=states.get(BatchState.PROMOTED, 0),
+        reverted=sum(states.get(s, 0) for s in gone),
+        withheld=withheld,
+        refused=states.get(BatchState.REFUSED, 0),
+        refused_batches=refused,
+    )
 
 
-def _as_seen_before(batches: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that depend on the buffer, while it cannot be listed."""
-    return {"withheld": 0, **{k: batches[k] for k in ("withheld", "refusedBatches") if k in batches}}
-
-
-def _refusal(batch: BatchEntry) -> dict[str, str]:
+def _refusal(batch: BatchEntry) -> RefusedBatch:
     refusal = batch.refusal or Refusal("", "")
-    document = {"batchId": batch.id, "message": refusal.message}
-    if refusal.reason:
-        document["reason"] = refusal.reason
-    return document
+    return RefusedBatch(batch_id=batch.id, reason=refusal.reason or None, message=refusal.message)

@@ -24,6 +24,7 @@ from lethe.base.errors import InputError, LedgerError
 from lethe.batches_table import Shown
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.run import RunPointer
+from lethe.contract.status import TableStatus
 from lethe.guards import claim as guards
 from lethe.guards.boundary import PATH_PROPERTIES
 from lethe.iceberg import catalogs, facts, run_documents
@@ -74,8 +75,8 @@ def asked_by(
     Batches that a run may take, that are deleted from the buffer, shown as refused, restated or promoted; and all
     requests. Refused batches leave the buffer, so the status remembers them.
     """
-    shown = (dataset.status.get("batches") or {}).get("refusedBatches") or ()
-    batch_ids = {str(b["batchId"]) for b in shown}
+    shown = dataset.status.batches.refused_batches if dataset.status.batches is not None else None
+    batch_ids = {b.batch_id for b in shown or ()}
     if isinstance(buffer, BufferDigest):
         batch_ids |= {b.id for b in buffer.oldest} | {b.id for b in buffer.expired} | set(buffer.refused_ids)
     keys = {r.key for r in restatements}
@@ -423,9 +424,9 @@ def _unavailable_table(dataset: Dataset, error: Exception, properties: Mapping[s
 
 
 def _lost(dataset: Dataset, found: facts.TableFacts, message: str) -> LostLedger:
-    before = dataset.status.get("table") or {}
-    known = before if before.get("uuid") == found.uuid else {}
-    last = last_ledger(found.snapshots, known.get("ledger"), known.get("sequenceNumber"))
+    before = dataset.status.table
+    known = before if before is not None and before.uuid == found.uuid else TableStatus()
+    last = last_ledger(found.snapshots, known.ledger, known.sequence_number)
     return LostLedger(Reason.LEDGER_LOST, message, False, found.uuid, found.head_id or 0, last)
 
 

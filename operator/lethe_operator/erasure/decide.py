@@ -8,15 +8,15 @@ Makes the statuses of Restatements and Datasets about erasures, from the ledger.
 Everything comes from the ledger, so a Restatement that was deleted and created again gets the same status.
 """
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 from lethe.contract.result import RequestResult
 from lethe.contract.settings import RunFamily, RunKind
+from lethe.contract.status import Condition, ConditionStatus, ErasureCounts, ErasureStatus, RestatementStatus
 from lethe.contract.vacuum_policy import VacuumPolicySpec
 from lethe.erasure.record import Signer, Statement
 from lethe.ledger.ledger import Ledger
@@ -27,7 +27,7 @@ from pydantic import ValidationError
 
 from lethe_operator import conditions
 from lethe_operator.actions import Launch, earliest
-from lethe_operator.conditions import Condition, find, timestamp
+from lethe_operator.conditions import timestamp
 from lethe_operator.guards.preconditions import RunBlocker
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import FOR_ERASURES
@@ -180,13 +180,13 @@ class ErasureState:
 
     condition: Condition
     """Erased."""
-    document: Mapping[str, Any] = field(default_factory=dict)
+    status: ErasureStatus = field(default_factory=ErasureStatus)
     """`status.erasure`."""
 
     @property
     def digest(self) -> str:
         """A text that is equal for states that look the same in a status; messages do not count."""
-        return _digest(self.condition.status, str(self.condition.reason), self.document)
+        return _digest(self.condition, self.status)
 
 
 def erasure_state(
@@ -212,29 +212,28 @@ def erasure_state(
         return None
     if result is not None and result.undone_by:
         text = f"Restatement {name_of(result.undone_by)} undid this Restatement, so its rows are kept."
-        return ErasureState(Condition(conditions.ERASED, conditions.FALSE, Reason.ERASURE_UNDONE, text))
+        return ErasureState(Condition.of(conditions.ERASED, conditions.FALSE, Reason.ERASURE_UNDONE, text))
     text = "A version of Lethe that did not track erasures committed this Restatement. evictBy still applies to its tombstones."
-    return ErasureState(Condition(conditions.ERASED, conditions.UNKNOWN, Reason.ERASURE_NOT_WATCHED, text))
+    return ErasureState(Condition.of(conditions.ERASED, conditions.UNKNOWN, Reason.ERASURE_NOT_WATCHED, text))
 
 
 def of_open(erasure: Erasure, now: datetime) -> ErasureState:
     """The status of an erasure that is not verified yet."""
-    document: dict[str, Any] = {}
-    if erasure.evict_by is not None:
-        document["dueTime"] = timestamp(erasure.evict_by)
-    if erasure.purged_by is not None:
-        document["vacuumSnapshotId"] = erasure.purged_by
-    if erasure.blockers_count:
-        document["blockedBy"] = [str(b) for b in erasure.blockers]
-        document["blockedByCount"] = erasure.blockers_count
+    is_blocked = erasure.blockers_count > 0
+    shown = ErasureStatus(
+        due_time=erasure.evict_by,
+        vacuum_snapshot_id=erasure.purged_by,
+        blocked_by=tuple(str(b) for b in erasure.blockers) if is_blocked else None,
+        blocked_by_count=erasure.blockers_count if is_blocked else None,
+    )
     status, reason, text = _progress(erasure)
-    if is_overdue(erasure, now):
+    if erasure.evict_by is not None and is_overdue(erasure, now):
         status, reason = conditions.FALSE, Reason.ERASURE_OVERDUE
-        text = f"The erasure was due at {document['dueTime']}. {text}"
-    return ErasureState(Condition(conditions.ERASED, status, reason, text), document)
+        text = f"The erasure was due at {timestamp(erasure.evict_by)}. {text}"
+    return ErasureState(Condition.of(conditions.ERASED, status, reason, text), shown)
 
 
-def _progress(erasure: Erasure) -> tuple[str, Reason, str]:
+def _progress(erasure: Erasure) -> tuple[ConditionStatus, Reason, str]:
     if not erasure.is_purged:
         text = "Data files of the table contain the rows until a vacuum purges them."
         return conditions.FALSE, Reason.ROWS_IN_TABLE, text
@@ -265,43 +264,44 @@ def _verified(restatement: Restatement, result: RequestResult, table_uuid: str, 
     outcome = result.erasure
     assert outcome is not None
     assert outcome.verified_time is not None
-    document: dict[str, Any] = {
-        "verifiedTime": timestamp(outcome.verified_time),
-        "record": outcome.record,
-        "recordSha256": outcome.record_sha256,
-    }
+    seconds, committed = restatement.spec.evict_by_seconds, result.committed_time
+    shown = ErasureStatus(
+        due_time=committed + timedelta(seconds=seconds) if seconds is not None and committed is not None else None,
+        vacuum_snapshot_id=outcome.vacuum_snapshot_id,
+        verified_time=outcome.verified_time,
+        record=outcome.record,
+        record_sha256=outcome.record_sha256,
+    )
     if signer is not None:
         statement = Statement(table_uuid, restatement.key, outcome.record_sha256, outcome.verified_time)
         own = f"{signer.public.id}:{signer.sign(statement)}"
-        document["signature"] = _shown_signature(restatement.status, document) or own
-    if outcome.vacuum_snapshot_id is not None:
-        document["vacuumSnapshotId"] = outcome.vacuum_snapshot_id
-    seconds = restatement.spec.evict_by_seconds
-    if seconds is not None and result.committed_time is not None:
-        due = datetime.fromtimestamp(result.committed_time.timestamp() + seconds, result.committed_time.tzinfo)
-        document["dueTime"] = timestamp(due)
+        shown = shown.model_copy(update={"signature": _shown_signature(restatement.status, shown) or own})
     text = f"A run verified that no file in the storage contains the rows. The record is {outcome.record}."
-    return ErasureState(Condition(conditions.ERASED, conditions.TRUE, Reason.ERASED, text), document)
+    return ErasureState(Condition.of(conditions.ERASED, conditions.TRUE, Reason.ERASED, text), shown)
 
 
-def _shown_signature(status: Mapping[str, Any], document: Mapping[str, Any]) -> str:
-    """The signature of the same record that a status shows: an earlier key may have made it, and it stays. Empty: none."""
-    shown = status.get("erasure") or {}
-    return str(shown.get("signature") or "") if all(shown.get(k) == v for k, v in document.items()) else ""
+def _shown_signature(status: RestatementStatus, new: ErasureStatus) -> str | None:
+    """The signature of the same record that a status shows: an earlier key may have made it, and it stays. None: none."""
+    shown = status.erasure
+    if shown is None or _record_of(shown) != _record_of(new):
+        return None
+    return shown.signature
 
 
-def is_awaited(status: Mapping[str, Any]) -> bool:
+def _record_of(erasure: ErasureStatus) -> tuple[object, ...]:
+    return erasure.verified_time, erasure.record, erasure.record_sha256
+
+
+def is_awaited(status: RestatementStatus) -> bool:
     """Whether a status shows an erasure that the operator still tracks."""
-    condition = find(status, conditions.ERASED)
-    return condition.get("status") in (conditions.FALSE, conditions.UNKNOWN) and (
-        condition.get("reason") not in _NOT_WATCHED
-    )
+    condition = status.condition(conditions.ERASED)
+    return condition is not None and condition.status != conditions.TRUE and condition.reason not in _NOT_WATCHED
 
 
-def digest_of(status: Mapping[str, Any]) -> str:
+def digest_of(status: RestatementStatus) -> str:
     """The digest of what a status shows, to be compared with `ErasureState.digest`."""
-    condition = find(status, conditions.ERASED)
-    return _digest(str(condition.get("status")), str(condition.get("reason")), status.get("erasure") or {})
+    condition = status.condition(conditions.ERASED)
+    return _digest(condition, status.erasure or ErasureStatus()) if condition is not None else ""
 
 
 def digests(ledger: Ledger, now: datetime) -> dict[str, str]:
@@ -309,18 +309,16 @@ def digests(ledger: Ledger, now: datetime) -> dict[str, str]:
     return {e.restatement: of_open(e, now).digest for e in ledger.open_erasures}
 
 
-def of_dataset(ledger: Ledger, now: datetime) -> dict[str, Any]:
+def of_dataset(ledger: Ledger, now: datetime) -> ErasureCounts:
     """`status.erasures` of a Dataset: numbers of open erasures and the next deadline."""
     erasures = ledger.open_erasures
     due = [e.evict_by for e in erasures if e.evict_by is not None]
-    document: dict[str, Any] = {
-        "open": len(erasures),
-        "blocked": sum(e.blockers_count > 0 for e in erasures),
-        "overdue": sum(is_overdue(e, now) for e in erasures),
-    }
-    if due:
-        document["nextDueTime"] = timestamp(min(due))
-    return document
+    return ErasureCounts(
+        open=len(erasures),
+        blocked=sum(e.blockers_count > 0 for e in erasures),
+        overdue=sum(is_overdue(e, now) for e in erasures),
+        next_due_time=min(due, default=None),
+    )
 
 
 def overdue(ledger: Ledger, now: datetime) -> str:
@@ -333,5 +331,5 @@ def overdue(ledger: Ledger, now: datetime) -> str:
     return f"The deadline to erase the rows of Restatement {name}{others} has passed. {_progress(late[0])[2]}"
 
 
-def _digest(status: str, reason: str, document: Mapping[str, Any]) -> str:
-    return f"{status} {reason} {json.dumps(document, sort_keys=True)}"
+def _digest(condition: Condition, erasure: ErasureStatus) -> str:
+    return f"{condition.status} {condition.reason} {erasure.model_dump_json(exclude_none=True)}"

@@ -9,13 +9,13 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from lethe.base import names
 from lethe.base.errors import InputError, LetheError
+from lethe.contract.status import ErasureStatus, RestatementStatus
 from lethe.erasure.record import SUFFIX, Signer, Statement, fault, signed_by
 from lethe.iceberg import catalogs
 from lethe.restatement.plan import recalled
@@ -60,12 +60,13 @@ def sign(dataset: Dataset, world: Observation, actions: Actions, settings: Setti
     failures: list[Exception] = []
     for restatement in world.restatements:
         name = restatement.meta.name
-        new = (statuses.get(name) or {}).get("erasure") or {}
-        if not new.get("signature") or new == restatement.status.get("erasure"):
+        new = statuses[name].erasure if name in statuses else None
+        if new is None or not new.signature or new == restatement.status.erasure:
             continue
         try:
             signature = _sign(signer, dataset, view, restatement, new, settings)
-            statuses[name] = {**statuses[name], "erasure": {**new, "signature": signature}}
+            signed = new.model_copy(update={"signature": signature})
+            statuses[name] = statuses[name].model_copy(update={"erasure": signed})
         except Exception as e:
             why = str(e) if isinstance(e, NotSigned | LetheError) else f"the storage failed with {type(e).__name__}"
             text = f"The operator did not sign the erasure record: {why}. The operator retries."
@@ -79,22 +80,22 @@ def sign(dataset: Dataset, world: Observation, actions: Actions, settings: Setti
     return Signed(replace(actions, restatement_statuses=statuses, events=shown), tuple(events), tuple(failures))
 
 
-def _unsigned(status: Mapping[str, Any], before: Mapping[str, Any], text: str) -> Mapping[str, Any]:
+def _unsigned(status: RestatementStatus, before: RestatementStatus, text: str) -> RestatementStatus:
     """The status with an erasure that is not shown as verified, and why.
 
     Args:
         before: The status that the API server has.
     """
-    known = conditions.find(before, conditions.ERASED)
-    changes: dict[str, Any] = {
+    known = before.condition(conditions.ERASED)
+    changes: dict[str, object] = {
         "status": conditions.FALSE,
         "reason": str(Reason.RECORD_NOT_SIGNED),
         "message": text[: conditions.MESSAGE_AT_MOST],
     }
-    if known.get("status") == conditions.FALSE:
-        changes["lastTransitionTime"] = known.get("lastTransitionTime")
-    unsigned = [{**c, **changes} if c["type"] == conditions.ERASED else c for c in status["conditions"]]
-    return {**{k: v for k, v in status.items() if k != "erasure"}, "conditions": unsigned}
+    if known is not None and known.status == conditions.FALSE:
+        changes["last_transition_time"] = known.last_transition_time
+    unsigned = [c.model_copy(update=changes) if c.type == conditions.ERASED else c for c in status.conditions or ()]
+    return status.model_copy(update={"erasure": None, "conditions": tuple(unsigned)})
 
 
 def _sign(
@@ -102,7 +103,7 @@ def _sign(
     dataset: Dataset,
     view: TableView,
     restatement: Restatement,
-    erasure: Mapping[str, Any],
+    erasure: ErasureStatus,
     settings: Settings,
 ) -> str:
     """Sign a record.
@@ -115,7 +116,7 @@ def _sign(
         LetheError: Another error of Lethe; its reason says which.
         Exception: What the storage raises.
     """
-    uri, digest = str(erasure["record"]), str(erasure["recordSha256"])
+    uri, digest = str(erasure.record), str(erasure.record_sha256)
     folder, _, name = uri.rpartition("/")
     expected = f"{view.location.rstrip('/')}/{names.ERASURES_FOLDER}"
     if folder != expected or not _NAME.fullmatch(name):

@@ -27,22 +27,23 @@ Whether another writer rolled the table back, and whether the user accepted that
 What Lethe promoted, deleted from the buffer and reported since may no longer be true, so no run starts until then.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.kubernetes import ACCEPT_HEAD
 from lethe.contract.settings import ConsolidationMode, Deletes, FileFormat, NativeDeletes, Refusal
+from lethe.contract.status import TableStatus
 from lethe.files.transforms import check_properties, parse_transforms
 from lethe.guards import claim as guards
 from lethe.guards.claim import Around, Contents, Owner
 from lethe.ledger.lineage import is_rolled_back
 from lethe.uri import overlap
 
-from lethe_operator.conditions import SUCCEEDED, TRUE, find
+from lethe_operator.conditions import SUCCEEDED
 from lethe_operator.guards import permissions
 from lethe_operator.guards.permissions import violations
 from lethe_operator.reasons import Reason
@@ -86,12 +87,9 @@ def owner(dataset: Dataset, world: Observation, settings: Settings) -> Owner:
 
 def table_places(dataset: Dataset, world: Observation) -> tuple[str, ...]:
     """The locations of the tables of the other Datasets in the same store, as their statuses show them."""
-    return tuple(
-        str(location)
-        for other in _same_store(dataset, world)
-        if (location := (other.status.get("table") or {}).get("location"))
-        and _uuid(other) != (world.table.uuid if isinstance(world.table, TableView) else "")
-    )
+    own = world.table.uuid if isinstance(world.table, TableView) else ""
+    tables = map(_table_of_other, _same_store(dataset, world))
+    return tuple(t.location for t in tables if t.location and (t.uuid or "") != own)
 
 
 def table_in_another(dataset: Dataset, world: Observation) -> str | None:
@@ -99,8 +97,9 @@ def table_in_another(dataset: Dataset, world: Observation) -> str | None:
     places = own_places(dataset, world.table)
     own = world.table.uuid if isinstance(world.table, TableView) else ""
     for other in _same_store(dataset, world):
-        location = str((other.status.get("table") or {}).get("location") or "")
-        if not location or _uuid(other) == own or age(other) > age(dataset):
+        table = _table_of_other(other)
+        location = table.location
+        if not location or (table.uuid or "") == own or age(other) > age(dataset):
             continue
         if inside := next((p for p in places if overlap(p, location)), None):
             return (
@@ -126,8 +125,13 @@ def own_places(dataset: Dataset, table: TableView | NoTable | Unavailable) -> tu
     return (asked,) if asked else ()
 
 
-def _uuid(other: Dataset) -> str:
-    return str((other.status.get("table") or {}).get("uuid") or "")
+def _table(dataset: Dataset) -> TableStatus:
+    """The table that the status of a Dataset shows."""
+    return dataset.status.table or TableStatus()
+
+
+def _table_of_other(other: Dataset) -> TableStatus:
+    return other.stored.parts("table").table or TableStatus()
 
 
 def _same_store(dataset: Dataset, world: Observation) -> Iterable[Dataset]:
@@ -261,7 +265,7 @@ def accepts_other_table(dataset: Dataset, table: TableView | NoTable | Unavailab
         case TableView():
             return asked == table.uuid
         case NoTable():
-            before = (dataset.status.get("table") or {}).get("acceptedHead") if _seen_uuid(dataset) is None else None
+            before = _table(dataset).accepted_head if _seen_uuid(dataset) is None else None
             return asked is not None and asked in (_word_for_none(dataset), before) and asked.startswith(_NO_TABLE)
         case Unavailable():
             return False
@@ -283,8 +287,9 @@ def _unknown_to(table: TableView | NoTable, restatements: Iterable[Restatement])
     """The name of a committed Restatement that the table does not know."""
     known = table.ledger.requests if isinstance(table, TableView) else {}
     for r in restatements:
-        committed = "snapshotId" in (r.status.get("result") or {}) and not r.spec.dry_run
-        if committed and find(r.status, SUCCEEDED).get("status") == TRUE and r.key not in known:
+        result = r.status.result
+        committed = result is not None and result.snapshot_id is not None and not r.spec.dry_run
+        if committed and r.status.holds(SUCCEEDED) and r.key not in known:
             return r.meta.name
     return None
 
@@ -326,8 +331,7 @@ def _word_for_none(dataset: Dataset) -> str:
 
 
 def _seen_uuid(dataset: Dataset) -> str | None:
-    uuid = (dataset.status.get("table") or {}).get("uuid")
-    return None if uuid is None else str(uuid)
+    return _table(dataset).uuid
 
 
 NO_SNAPSHOT: Final = "none"
@@ -336,7 +340,7 @@ NO_SNAPSHOT: Final = "none"
 def rolled_back(dataset: Dataset, view: TableView) -> bool:
     """Whether the head in the status is not an ancestor of the current head. For another table, see `table_identity`."""
     seen = _seen(dataset, view)
-    return is_rolled_back(view.ancestry, view.head_id, seen.get("snapshotId"), seen.get("sequenceNumber"))
+    return is_rolled_back(view.ancestry, view.head_id, seen.snapshot_id, seen.sequence_number)
 
 
 def accepted(dataset: Dataset, view: TableView) -> bool:
@@ -345,7 +349,7 @@ def accepted(dataset: Dataset, view: TableView) -> bool:
     A value counts once: the table may be rolled back to the same snapshot a second time.
     """
     asked, seen = dataset.meta.annotations.get(ACCEPT_HEAD), _seen(dataset, view)
-    return asked in _words(view, seen) and asked != seen.get("acceptedHead")
+    return asked in _words(view, seen) and asked != seen.accepted_head
 
 
 def rollback_message(dataset: Dataset, view: TableView) -> str:
@@ -353,10 +357,10 @@ def rollback_message(dataset: Dataset, view: TableView) -> str:
     if not rolled_back(dataset, view) or accepted(dataset, view):
         return ""
     meta, seen = dataset.meta, _seen(dataset, view)
-    word = next(w for w in _words(view, seen) if w != seen.get("acceptedHead"))
+    word = next(w for w in _words(view, seen) if w != seen.accepted_head)
     return (
         f"Dataset {meta.name}: the head of {dataset.spec.table.name} is snapshot {head_name(view)}, which does not descend from "
-        f"snapshot {seen.get('snapshotId')}, the last head that the operator saw: the table was rolled back. No run starts, "
+        f"snapshot {seen.snapshot_id}, the last head that the operator saw: the table was rolled back. No run starts, "
         "nothing is deleted from the buffer, and no snapshot is expired. Either bring the table back to that snapshot, or accept "
         f"this head: kubectl annotate datasets.lethe.dev {meta.name} -n {meta.namespace} --overwrite {ACCEPT_HEAD}={word} "
         "(batches that are no longer in the table are then promoted again if the buffer still has them; Restatements that are "
@@ -365,23 +369,21 @@ def rollback_message(dataset: Dataset, view: TableView) -> str:
 
 
 def table_status(
-    dataset: Dataset, view: TableView, seen: Mapping[str, Any], another: AnotherTable | None
-) -> dict[str, Any]:
+    dataset: Dataset, view: TableView, seen: TableStatus, another: AnotherTable | None
+) -> TableStatus | None:
     """`status.table`. While the table is another one, or a rollback is not accepted, it keeps the last accepted table and head.
 
     Args:
         seen: The fields of the current head.
         another: How the table differs from the one that was seen before; None: it does not.
     """
-    before = dataset.status.get("table") or {}
     if another is not None or rollback_message(dataset, view):
-        return dict(before)
-    document = dict(seen)
+        return _table(dataset)
     asked = dataset.meta.annotations.get(ACCEPT_HEAD)
-    known = asked in (view.uuid, _seen(dataset, view).get("acceptedHead"))
+    known = asked in (view.uuid, _seen(dataset, view).accepted_head)
     if asked is not None and (known or rolled_back(dataset, view)):
-        document["acceptedHead"] = asked
-    return document
+        return seen.model_copy(update={"accepted_head": asked})
+    return seen
 
 
 def head_name(view: TableView) -> str:
@@ -389,14 +391,14 @@ def head_name(view: TableView) -> str:
     return NO_SNAPSHOT if view.head_id is None else str(view.head_id)
 
 
-def _words(view: TableView, seen: Mapping[str, Any]) -> tuple[str, str]:
+def _words(view: TableView, seen: TableStatus) -> tuple[str, str]:
     """The values that accept the head. The second one is for a repeated rollback to the same head."""
-    return head_name(view), f"{head_name(view)}/{seen.get('snapshotId')}"
+    return head_name(view), f"{head_name(view)}/{seen.snapshot_id}"
 
 
-def _seen(dataset: Dataset, view: TableView) -> Mapping[str, Any]:
-    seen: Mapping[str, Any] = dataset.status.get("table") or {}
-    return seen if seen.get("uuid") == view.uuid else {}
+def _seen(dataset: Dataset, view: TableView) -> TableStatus:
+    seen = _table(dataset)
+    return seen if seen.uuid == view.uuid else TableStatus()
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,28 @@
 """The Dataset resource as a frozen value. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from lethe.contract.dataset import DatasetSpec
 from lethe.contract.kubernetes import PAUSED
+from lethe.contract.status import DatasetStatus, StoredStatus, stored_status
 
 from lethe_operator.resources.common import Meta, parse_meta, parse_spec
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A Dataset whose spec matches the schema; `status` is as the API server has it."""
+    """A Dataset whose spec matches the schema; `stored` is its status."""
 
     meta: Meta
     spec: DatasetSpec
-    status: Mapping[str, Any] = field(default_factory=dict)
+    stored: StoredStatus[DatasetStatus]
+
+    @property
+    def status(self) -> DatasetStatus:
+        """The parsed status."""
+        return self.stored.parsed
 
     @property
     def claim(self) -> str:
@@ -35,4 +41,4 @@ def parse_dataset(body: Mapping[str, Any]) -> Dataset:
     Raises:
         InvalidSpec: A spec that the schema of the CRD should have rejected; the message names the first invalid field.
     """
-    return Dataset(parse_meta(body), parse_spec(DatasetSpec, "Dataset", body), body.get("status") or {})
+    return Dataset(parse_meta(body), parse_spec(DatasetSpec, "Dataset", body), stored_status(DatasetStatus, body))

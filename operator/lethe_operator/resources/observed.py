@@ -20,6 +20,7 @@ from lethe.contract.result import AnyRunResult, Progress
 from lethe.contract.run import RestatementRequest, RunSpec
 from lethe.contract.schema import ApiModel
 from lethe.contract.settings import Launcher, RunFamily, RunKind
+from lethe.contract.status import StoredStatus
 from lethe.ledger.ledger import EMPTY, Ledger
 from lethe.ledger.lineage import Snapshot
 from lethe.ledger.tombstone import Erasure
@@ -86,7 +87,8 @@ class Invalid:
 
     kind: str
     meta: Meta
-    status: Mapping[str, Any]
+    stored: StoredStatus[Any]
+    """The status."""
     message: str
     """Names the field."""
 

@@ -7,7 +7,7 @@ the object can set annotations. Only the API server's audit log has the user, un
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final
@@ -16,6 +16,7 @@ from lethe.base.ids import request_key
 from lethe.contract.kubernetes import GROUP
 from lethe.contract.restatement import RestatementSpec
 from lethe.contract.run import Manager, Provenance
+from lethe.contract.status import BatchIdList, RestatementStatus, StoredStatus, stored_status
 from lethe.restatement.group import LISTED_IDS_AT_MOST, IdList
 
 from lethe_operator.resources.common import Meta, parse_meta, parse_spec
@@ -54,7 +55,7 @@ class Restatement:
     spec: RestatementSpec
     # Identifies the request in the table's ledger, also after the object is deleted.
     key: str
-    status: Mapping[str, Any] = field(default_factory=dict)
+    stored: StoredStatus[RestatementStatus]
     listed: IdList | NoList | None = None
     """Content of the ConfigMap in spec.batchIdsFrom; None: the spec names none."""
     provenance: Provenance | None = None
@@ -81,13 +82,13 @@ class Restatement:
     @property
     def list_sha256(self) -> str:
         """SHA-256 of the list in spec.batchIdsFrom when it was first read; "": it was not read yet."""
-        return str(self._list_in_status.get("sha256") or "")
+        return self._list_in_status.sha256 or ""
 
     @property
     def batches(self) -> int:
         """The number of batches that it names; the largest possible number if they are in a file that no run has read yet."""
-        count = self._list_in_status.get("count")
-        return len(self.batch_ids) or (int(count) if count else LISTED_IDS_AT_MOST if self.list_uri else 0)
+        listed = self._list_in_status.count or (LISTED_IDS_AT_MOST if self.list_uri else 0)
+        return len(self.batch_ids) or listed
 
     @property
     def sized_by(self) -> tuple[str, ...]:
@@ -95,8 +96,14 @@ class Restatement:
         return self.batch_ids[:SIZED_BY]
 
     @property
-    def _list_in_status(self) -> Mapping[str, Any]:
-        return (self.status.get("plan") or {}).get("batchIds") or {}
+    def _list_in_status(self) -> BatchIdList:
+        plan = self.status.plan
+        return plan.batch_ids if plan is not None and plan.batch_ids is not None else BatchIdList()
+
+    @property
+    def status(self) -> RestatementStatus:
+        """The parsed status."""
+        return self.stored.parsed
 
     @property
     def created(self) -> datetime:
@@ -129,7 +136,7 @@ def parse_restatement(body: Mapping[str, Any]) -> Restatement:
     meta = parse_meta(body)
     spec = parse_spec(RestatementSpec, "Restatement", body)
     key = request_key(meta.namespace, meta.name, body.get("spec") or {})
-    return Restatement(meta, spec, key, body.get("status") or {})
+    return Restatement(meta, spec, key, stored_status(RestatementStatus, body))
 
 
 def dataset_name_of(body: Mapping[str, Any]) -> str:

@@ -9,12 +9,13 @@ Which VacuumPolicy applies to a Dataset: the most specific, among equally specif
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import unquote
 
 from lethe.contract.settings import LabelOperator
+from lethe.contract.status import StoredStatus, VacuumPolicyStatus, stored_status
 from lethe.contract.vacuum_policy import Requirement, Selector, VacuumPolicySpec
 
 from lethe_operator.resources.common import Meta, parse_meta, parse_spec
@@ -66,11 +67,16 @@ def _decoded(text: str) -> str:
 
 @dataclass(frozen=True)
 class VacuumPolicy:
-    """A VacuumPolicy whose spec matches the schema; `status` is as the API server has it."""
+    """A VacuumPolicy whose spec matches the schema; `stored` is its status."""
 
     meta: Meta
     spec: VacuumPolicySpec
-    status: Mapping[str, Any] = field(default_factory=dict)
+    stored: StoredStatus[VacuumPolicyStatus]
+
+    @property
+    def status(self) -> VacuumPolicyStatus:
+        """The parsed status."""
+        return self.stored.parsed
 
     @property
     def created(self) -> datetime:
@@ -84,7 +90,8 @@ def parse_vacuum_policy(body: Mapping[str, Any]) -> VacuumPolicy:
     Raises:
         InvalidSpec: A spec that the schema of the CRD should have rejected; the message names the first invalid field.
     """
-    return VacuumPolicy(parse_meta(body), parse_spec(VacuumPolicySpec, "VacuumPolicy", body), body.get("status") or {})
+    spec = parse_spec(VacuumPolicySpec, "VacuumPolicy", body)
+    return VacuumPolicy(parse_meta(body), spec, stored_status(VacuumPolicyStatus, body))
 
 
 @dataclass(frozen=True)

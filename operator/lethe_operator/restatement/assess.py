@@ -29,7 +29,7 @@ from lethe.ledger.lineage import shown_again_since
 from lethe.uri import overlap
 
 from lethe_operator.actions import earliest
-from lethe_operator.conditions import FALSE, SUCCEEDED, TRUE, UNKNOWN, find, timestamp
+from lethe_operator.conditions import FALSE, SUCCEEDED, UNKNOWN, timestamp
 from lethe_operator.erasure import decide as erasure_status
 from lethe_operator.guards import permissions
 from lethe_operator.guards.preconditions import RunBlocker, misplaced
@@ -81,7 +81,7 @@ def undone(restatement: Restatement, world: Observation, earlier_key: str = "") 
     undo, name = restatement.meta.name, restatement.spec.undoes.name
     named = world.restatements_by_name.get(name)
     if named is None or name == undo:
-        met = str(restatement.status.get("undoesKey") or "") or earlier_key
+        met = restatement.status.undoes_key or earlier_key
         if met:
             return UndoTarget(met)
         return UndoTarget(
@@ -93,14 +93,14 @@ def undone(restatement: Restatement, world: Observation, earlier_key: str = "") 
     entry = world.table.ledger.requests.get(named.key) if isinstance(world.table, TableView) else None
     if entry is not None and entry.result.get("succeeded", True):
         return UndoTarget(named.key)
-    ended = find(named.status, SUCCEEDED)
-    if entry is None and ended.get("status") not in (FALSE, TRUE):
+    ended = named.status.condition(SUCCEEDED)
+    if entry is None and (ended is None or ended.status == UNKNOWN):
         text = f"Waiting for the end of Restatement {name}, which this one undoes."
         return UndoTarget(reason=Reason.WAITING_FOR_RESTATEMENT, message=text, waits=True)
     return UndoTarget(
         reason=Reason.UNDONE_RESTATEMENT_NOT_COMMITTED,
         message=f"Restatement {undo}: spec.undoes names {name}, which was not committed to the table "
-        f"({ended.get('reason') or 'it failed'}), so there is nothing to undo.",
+        f"({ended.reason if ended is not None and ended.reason else 'it failed'}), so there is nothing to undo.",
         final=True,
     )
 
@@ -325,7 +325,7 @@ def assess(context: RestatementContext) -> Assessment:
     if final is not None:
         return (None if restatement.spec.dry_run else rolled_back_since(restatement, dataset, world, final)) or final
     assessment = withdrawn(restatement, world, run_history, now) or _wanted(context)
-    assessment = replace(assessment, plan={**id_lists.seen(run_history.earlier_request), **(assessment.plan or {})})
+    assessment = id_lists.with_list(assessment, run_history.earlier_request)
     if assessment.finished or assessment.stalled:
         assessment = replace(assessment, failures=run_history.failures)
     if assessment.finished or restatement.deadline is None or restatement.deadline <= now:
@@ -442,7 +442,7 @@ def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assess
     match outcome:
         case RequestOutcome.REFUSED:
             assert mine is not None
-            return replace(stalled(mine.reason, mine.message, final=True), plan=id_lists.seen(mine))
+            return id_lists.with_list(stalled(mine.reason, mine.message, final=True), mine)
         case RequestOutcome.POSTPONED:
             assert mine is not None
             reason, message = mine.reason, f"{mine.message} The operator retries at {at:%H:%M:%SZ}."
@@ -455,7 +455,7 @@ def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assess
     assessment = _queued(context, at, undoes, reason, message)
     if at > context.now:
         assessment = Assessment(RestatementPhase.QUEUED, UNKNOWN, reason, message, look_again=at)
-    return replace(assessment, plan=id_lists.seen(mine)) if mine is not None else assessment
+    return id_lists.with_list(assessment, mine)
 
 
 def _queued(context: RestatementContext, since: datetime, undoes: str, reason: str, message: str) -> Assessment:

@@ -25,11 +25,12 @@ from typing import Any, Final
 
 from lethe.base.errors import InputError
 from lethe.contract.restatement import ConfigMapKey
+from lethe.contract.status import RestatementStatus, stored_status
 from lethe.kube import CONFIG_MAPS, Document, Kube, NotFound
 from lethe.restatement.group import IdList, parse_ids
 
 from lethe_operator.cluster.cache import Body, Deletions, Put, SeenVersion, compare, shared_strings
-from lethe_operator.conditions import SUCCEEDED, TRUE, find, parsed_time
+from lethe_operator.conditions import SUCCEEDED
 from lethe_operator.erasure.decide import digest_of, is_awaited
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import LABEL_BATCH_IDS, InvalidSpec, is_newer, parse_meta
@@ -355,16 +356,19 @@ class RestatementCache:
 def _compact(body: Body) -> _Held:
     # Annotations may contain the whole object again, and no decision reads them.
     metadata = {k: v for k, v in body["metadata"].items() if k not in ("annotations", "labels", "managedFields")}
-    spec, status = dict(body.get("spec") or {}), body.get("status") or {}
+    spec, document = dict(body.get("spec") or {}), body.get("status") or {}
+    stored = stored_status(RestatementStatus, body)
+    status = stored.parts("observedGeneration", "conditions")
     if not _is_done(metadata, status):
-        restatement = _parsed({"metadata": metadata, "spec": spec, "status": shared_strings(status)})
+        restatement = _parsed({"metadata": metadata, "spec": spec, "status": shared_strings(document)})
         if isinstance(restatement, Invalid):
             return restatement
         return replace(restatement, provenance=provenance_of(body, restatement.spec))
     # Not parsed until a decision needs it: at the start there may be tens of thousands.
-    lean = {"metadata": metadata, "spec": spec, "status": dict(status)}
-    ttl, at = spec.get("ttlSecondsAfterFinished"), parsed_time(find(status, SUCCEEDED).get("lastTransitionTime"))
-    owing = digest_of(status) if is_awaited(status) else ""
+    lean = {"metadata": metadata, "spec": spec, "status": dict(document)}
+    ended = status.condition(SUCCEEDED)
+    ttl, at = spec.get("ttlSecondsAfterFinished"), ended.last_transition_time if ended is not None else None
+    owing = digest_of(stored.parsed) if is_awaited(status) else ""
     parsed = _parsed(lean) if owing else None
     return _Done(
         uid=metadata["uid"],
@@ -381,15 +385,14 @@ def _parsed(lean: dict[str, Any]) -> Restatement | Invalid:
     try:
         return parse_restatement(lean)
     except InvalidSpec as e:
-        return Invalid("Restatement", parse_meta(lean), lean["status"], str(e))
+        return Invalid("Restatement", parse_meta(lean), stored_status(RestatementStatus, lean), str(e))
 
 
-def _is_done(metadata: Body, status: Body) -> bool:
+def _is_done(metadata: Body, status: RestatementStatus) -> bool:
     """Whether its status is final, unless the table is rolled back or the Restatement is undone."""
-    shown = find(status, SUCCEEDED).get("status") == TRUE
     return (
-        shown
-        and status.get("observedGeneration") == metadata.get("generation", 0)
+        status.holds(SUCCEEDED)
+        and status.observed_generation == metadata.get("generation", 0)
         and "deletionTimestamp" not in metadata
     )
 

@@ -17,17 +17,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 from lethe.base.errors import InputError
 from lethe.contract.result import LISTED_AT_MOST, RequestResult, RestatementGroupResult
 from lethe.contract.run import RestatementRequest, RunKind
 from lethe.contract.settings import Operation
+from lethe.contract.status import (
+    BatchIdList,
+    Condition,
+    ConditionStatus,
+    ErasureStatus,
+    RestatementPlan,
+    RestatementResult,
+)
 from lethe.restatement.group import IdList, changed
 from lethe.restatement.plan import name_of
 from pydantic import ValidationError
 
-from lethe_operator.conditions import ERASED, FALSE, SUCCEEDED, TRUE, UNKNOWN, Condition, find, parsed_time, timestamp
+from lethe_operator.conditions import ERASED, FALSE, READY, SUCCEEDED, TRUE, UNKNOWN, timestamp
 from lethe_operator.erasure.decide import ErasureState
 from lethe_operator.guards.preconditions import forgets_restatements, rolled_back
 from lethe_operator.reasons import Reason
@@ -96,15 +104,15 @@ class Assessment:
     """The state of a Restatement, which its status shows."""
 
     phase: RestatementPhase
-    # Status of the condition Succeeded.
-    succeeded: str
+    succeeded: ConditionStatus
+    """Status of the condition Succeeded."""
     reason: str
     message: str
     stalled: bool = False
     """A user must act."""
-    result: Mapping[str, Any] | None = None
+    result: RestatementResult | None = None
     """`status.result`; None: there is none."""
-    plan: Mapping[str, Any] | None = None
+    plan: RestatementPlan | None = None
     """For `status.plan`; None: nothing new."""
     progress: str = ""
     """Phase and tasks of the active run; "": not shown."""
@@ -176,16 +184,24 @@ def without_list(restatement: Restatement, earlier: RestatementRequest | None, n
     return stalled(error.reason, error.message, final=True)
 
 
-def seen(found: IdList | RestatementRequest | RequestResult | NoList | None) -> Mapping[str, Any]:
-    """The part of `status.plan` that identifies the list that was read; empty if none was read."""
+def seen(found: IdList | RestatementRequest | RequestResult | NoList | None) -> BatchIdList | None:
+    """The part of `status.plan` that identifies the list that was read; None: none was read."""
     match found:
         case IdList():
-            return {"batchIds": {"count": len(found.ids), "sha256": found.sha256}}
+            return BatchIdList(count=len(found.ids), sha256=found.sha256)
         case RestatementRequest() if found.batch_ids_sha256 and found.batch_ids:
-            return {"batchIds": {"count": len(found.batch_ids), "sha256": found.batch_ids_sha256}}
+            return BatchIdList(count=len(found.batch_ids), sha256=found.batch_ids_sha256)
         case RequestResult() if found.batch_ids_sha256:
-            return {"batchIds": {"count": found.batch_ids_count or 0, "sha256": found.batch_ids_sha256}}
-    return {}
+            return BatchIdList(count=found.batch_ids_count or 0, sha256=found.batch_ids_sha256)
+    return None
+
+
+def with_list(assessment: Assessment, found: RestatementRequest | RequestResult | None) -> Assessment:
+    """The assessment with the list that was read, unless it shows one."""
+    plan, listed = assessment.plan or RestatementPlan(), seen(found)
+    if listed is None or plan.batch_ids is not None:
+        return assessment
+    return replace(assessment, plan=plan.model_copy(update={"batch_ids": listed}))
 
 
 # More than one, because a single failure may be temporary.
@@ -349,24 +365,24 @@ def _age(run: ObservedRun) -> float:
 
 def finished_before(restatement: Restatement) -> Assessment | None:
     """The end that the status already shows; None: it shows none. A Restatement is a request, so it ends only once."""
-    condition = find(restatement.status, SUCCEEDED)
-    if condition.get("status") not in (TRUE, FALSE):
+    status = restatement.status
+    condition, ready = status.condition(SUCCEEDED), status.condition(READY)
+    if condition is None or condition.status == UNKNOWN:
         return None
-    ready = find(restatement.status, "Ready")
     return Assessment(
-        phase=_phase_of(restatement.status.get("phase"), condition["status"] == TRUE),
-        succeeded=str(condition["status"]),
-        reason=str(condition.get("reason", "")),
-        message=str(condition.get("message") or ready.get("message") or ""),
-        stalled=condition["status"] == FALSE and condition.get("reason") != Reason.CANCELLED,
-        result=restatement.status.get("result"),
-        plan=restatement.status.get("plan"),
-        finished_time=parsed_time(condition.get("lastTransitionTime")),
+        phase=_phase_of(status.phase, condition.status == TRUE),
+        succeeded=condition.status,
+        reason=condition.reason,
+        message=condition.message or (ready.message if ready is not None else ""),
+        stalled=condition.status == FALSE and condition.reason != Reason.CANCELLED,
+        result=status.result,
+        plan=status.plan,
+        finished_time=condition.last_transition_time,
         from_status=True,
     )
 
 
-def _phase_of(written: object, has_succeeded: bool) -> RestatementPhase:
+def _phase_of(written: str | None, has_succeeded: bool) -> RestatementPhase:
     """The phase in a status. A user or another version may have written an unknown one: then the condition Succeeded decides."""
     for phase in RestatementPhase:
         if written == phase.value:
@@ -387,7 +403,7 @@ def in_ledger(restatement: Restatement, world: Observation, run_history: RunHist
         result = RequestResult(key=restatement.key, name=restatement.meta.full_name, succeeded=True)
     if not _means_the_same(restatement, result, run_history):
         return None
-    since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
+    since = _since(restatement)
     if not result.succeeded:
         return Assessment(
             RestatementPhase.FAILED, FALSE, result.reason, result.message, stalled=True, finished_time=since
@@ -395,6 +411,12 @@ def in_ledger(restatement: Restatement, world: Observation, run_history: RunHist
     batches = result.batch_ids_count or len(restatement.batch_ids)
     assessment = succeeded(result, batches, since, by_keys=restatement.by_keys)
     return replace(assessment, message=f"{assessment.message}{_too_late(restatement, result)}")
+
+
+def _since(restatement: Restatement) -> datetime | None:
+    """When the condition Succeeded in the status last changed; None: the status has none."""
+    condition = restatement.status.condition(SUCCEEDED)
+    return condition.last_transition_time if condition is not None else None
 
 
 def _means_the_same(restatement: Restatement, result: RequestResult, run_history: RunHistory) -> bool:
@@ -405,7 +427,7 @@ def _means_the_same(restatement: Restatement, result: RequestResult, run_history
     """
     if restatement.spec.rows is None or result.requested_time == restatement.created:
         return True
-    if find(restatement.status, SUCCEEDED).get("status") == TRUE:
+    if restatement.status.holds(SUCCEEDED):
         return True
     answer = run_history.answer(restatement.key) if isinstance(run_history.verdict, Succeeded) else None
     return answer is not None and answer.succeeded
@@ -429,21 +451,20 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None, *, by
         since: When the condition Succeeded in the status last changed; None: the status has none.
         by_keys: Whether it is a Replay with keyColumns, which also removes single rows.
     """
-    wire = result.model_dump(mode="json", by_alias=True, exclude_none=True)
-    fields = ["snapshotId", "committedTime", "tombstonesAdded", "groupSize"]
+    fields = ["snapshot_id", "committed_time", "tombstones_added", "group_size"]
     if result.operation is not Operation.ERASE or batches:  # an Erase by records hides no rows: it removes them
-        fields += ["rowsDeleted", "rowsAdded"]
+        fields += ["rows_deleted", "rows_added"]
     match result.operation:
         case Operation.UNDO:
-            fields += ["tombstonesRemoved", "rowsRestored"]
+            fields += ["tombstones_removed", "rows_restored"]
             text = f"{result.rows_restored} rows restored, {result.tombstones_removed} tombstones removed."
         case Operation.ERASE if not batches:
-            fields += ["rowsErased"]
+            fields += ["rows_erased"]
             text = f"{result.rows_erased} rows were erased from the table's data files."
         case Operation.ERASE | Operation.REPLAY | Operation.REVERT | None:
             text = f"{result.rows_deleted} rows deleted, {result.rows_added} rows added, {result.tombstones_added} tombstones."
             if by_keys:
-                fields += ["rowsErased"]
+                fields += ["rows_erased"]
                 text += f" {result.rows_erased} rows with the keys of its replacement were removed from the table's data files."
         case _:
             assert_never(result.operation)
@@ -451,7 +472,7 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None, *, by
         text += f" Restatement {name_of(result.undone_by)} undid it later."
     text += _already_deleted(result)
     if result.already_deleted_batch_ids_count:
-        fields += ["alreadyDeletedBatchIdsCount"]
+        fields += ["already_deleted_batch_ids_count"]
     unknown = (
         f" {result.unknown_batch_ids_count} batch ids were unknown to the table. If such a batch arrives later, Lethe does not "
         "promote it."
@@ -463,7 +484,7 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None, *, by
         TRUE,
         Reason.SUCCEEDED,
         f"{text}{unknown}",
-        result={f: wire[f] for f in fields if f in wire},
+        result=RestatementResult.model_validate({f: getattr(result, f) for f in fields}),
         plan=_plan(result, batches),
         finished_time=since,
     )
@@ -481,16 +502,18 @@ def _already_deleted(result: RequestResult) -> str:
     return text
 
 
-def _plan(result: RequestResult, batches: int) -> Mapping[str, Any]:
-    touched = result.plan.model_dump(by_alias=True) if result.plan is not None else {}
-    return {
-        "batches": batches,
-        **seen(result),
-        **touched,
-        "unknownBatchIdsCount": result.unknown_batch_ids_count,
+def _plan(result: RequestResult, batches: int) -> RestatementPlan:
+    touched = result.plan
+    return RestatementPlan(
+        batches=batches,
+        batch_ids=seen(result),
+        files=touched.files if touched is not None else None,
+        bytes=touched.bytes if touched is not None else None,
+        whole_files=touched.whole_files if touched is not None else None,
+        unknown_batch_ids_count=result.unknown_batch_ids_count,
         # An earlier version stored lines of lists in the ledger; the status must not show them.
-        "unknownBatchIds": [] if result.batch_ids_sha256 else list(result.unknown_batch_ids[:LISTED_AT_MOST]),
-    }
+        unknown_batch_ids=() if result.batch_ids_sha256 else result.unknown_batch_ids[:LISTED_AT_MOST],
+    )
 
 
 def planned(restatement: Restatement, run_history: RunHistory) -> Assessment | None:
@@ -527,7 +550,7 @@ def planned(restatement: Restatement, run_history: RunHistory) -> Assessment | N
     text += _already_deleted(answer)
     if answer.unknown_batch_ids_count:
         text += f" {answer.unknown_batch_ids_count} batch ids are unknown to the table."
-    since = parsed_time(find(restatement.status, SUCCEEDED).get("lastTransitionTime"))
+    since = _since(restatement)
     batches = answer.batch_ids_count or len(restatement.batch_ids)
     return Assessment(
         RestatementPhase.SUCCEEDED, TRUE, Reason.PLANNED, text, plan=_plan(answer, batches), finished_time=since
@@ -543,7 +566,7 @@ def rolled_back_since(
     request only when the table is rolled back or replaced.
     """
     view = world.table
-    snapshot = (final.result or {}).get("snapshotId", "unknown")
+    snapshot = final.result.snapshot_id if final.result is not None and final.result.snapshot_id else "unknown"
     if final.succeeded == TRUE and forgets_restatements(dataset, view):
         return _of_another_table(restatement, dataset, final, snapshot)
     if final.succeeded != TRUE or not isinstance(view, TableView) or not rolled_back(dataset, view):
@@ -568,10 +591,9 @@ def _of_another_table(restatement: Restatement, dataset: Dataset, final: Assessm
         "current table does not contain it. To apply it to this table, delete this Restatement and create it again."
     )
     erased = None
-    if find(restatement.status, ERASED):
-        erased = ErasureState(
-            Condition(ERASED, FALSE, Reason.TABLE_REPLACED, text), restatement.status.get("erasure") or {}
-        )
+    if restatement.status.condition(ERASED) is not None:
+        condition = Condition.of(ERASED, FALSE, Reason.TABLE_REPLACED, text)
+        erased = ErasureState(condition, restatement.status.erasure or ErasureStatus())
     return Assessment(
         RestatementPhase.ROLLED_BACK,
         FALSE,

@@ -6,16 +6,20 @@ Decides when finished Restatements are deleted, by ttlSecondsAfterFinished. Pure
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final, TypeVar
+
+from lethe.contract.schema import ApiModel
+from lethe.contract.status import Condition, FailedAttempts, RestatementPlan, RestatementStatus
 
 from lethe_operator import conditions
 from lethe_operator.actions import Event, earliest
-from lethe_operator.conditions import Condition
 from lethe_operator.erasure.decide import is_awaited
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.restatement import outcome as id_lists
 from lethe_operator.restatement.outcome import Assessment
+
+P = TypeVar("P", bound=ApiModel)
 
 # Thousands of Restatements may expire together. Each deletion takes some milliseconds and delays the Dataset's reconcile.
 DELETED_AT_ONCE: Final = 100
@@ -45,8 +49,7 @@ def expires(restatement: Restatement, standing: Assessment, now: datetime) -> da
     ttl = restatement.spec.ttl_seconds_after_finished
     if ttl is None or not standing.finished or is_awaited(restatement.status):
         return None
-    finished = conditions.find(restatement.status, conditions.SUCCEEDED)
-    if finished.get("status") != standing.succeeded or standing.finished_time is None:
+    if restatement.status.value_of(conditions.SUCCEEDED) != standing.succeeded or standing.finished_time is None:
         return None  # the status does not show the end yet; the time counts from that status
     return datetime.fromtimestamp(standing.finished_time.timestamp() + ttl, tz=now.tzinfo)
 
@@ -71,8 +74,8 @@ EVENTS_AT_ONCE: Final = 100  # the rest is visible in the statuses only
 class StatusChanges:
     """What one reconcile writes about Restatements: only statuses that differ, up to a limit."""
 
-    # Statuses to write, by name.
-    statuses: Mapping[str, dict[str, Any]]
+    statuses: Mapping[str, RestatementStatus]
+    """The statuses to write, by name."""
     events: tuple[Event, ...]
     look_again: datetime | None = None
     """When to write the statuses that were postponed; None: none was."""
@@ -83,12 +86,12 @@ def changes(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) 
 
     In this order, and only the first STATUSES_AT_ONCE.
     """
-    statuses: dict[str, dict[str, Any]] = {}
+    statuses: dict[str, RestatementStatus] = {}
     new_events: list[Event] = []
     courtesies, waiting, more = 0, False, False
     for restatement, standing in standings:
         old = restatement.status
-        if standing.from_status and old.get("observedGeneration") == restatement.meta.generation:
+        if standing.from_status and old.observed_generation == restatement.meta.generation:
             continue
         new = status(restatement, standing, now)
         if new == old:
@@ -107,60 +110,56 @@ def changes(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) 
     return StatusChanges(statuses, tuple(new_events[:EVENTS_AT_ONCE]), later)
 
 
-def status(restatement: Restatement, standing: Assessment, now: datetime) -> dict[str, Any]:
-    """The complete status document."""
-    old = restatement.status
-    document: dict[str, Any] = {
-        "observedGeneration": restatement.meta.generation,
-        "phase": standing.phase.value,
-        "conditions": conditions.as_status(
-            old.get("conditions") or (), _conditions(restatement, standing), restatement.meta.generation, now
-        ),
-    }
-    if standing.progress:
-        document["progress"] = standing.progress
-    if standing.position is not None:
-        document["queuePosition"] = _position(old.get("queuePosition"), standing.position)
-    undoes = standing.undoes or old.get("undoesKey")
-    if undoes:
-        document["undoesKey"] = undoes
-    for name, value in (
-        ("plan", _plan(restatement, standing)),
-        ("attempts", _attempts(old, standing)),
-        ("result", standing.result),
-        ("erasure", standing.erasure.document if standing.erasure is not None else old.get("erasure")),
-    ):
-        if value:
-            document[name] = dict(value)
-    return document
+def status(restatement: Restatement, standing: Assessment, now: datetime) -> RestatementStatus:
+    """The complete status."""
+    old, generation = restatement.status, restatement.meta.generation
+    position, erasure = standing.position, standing.erasure
+    return RestatementStatus(
+        observed_generation=generation,
+        phase=standing.phase,
+        progress=standing.progress or None,
+        queue_position=_position(old.queue_position, position) if position is not None else None,
+        conditions=conditions.written(old.conditions, _conditions(restatement, standing), generation, now),
+        undoes_key=standing.undoes or old.undoes_key or None,
+        plan=_plan(restatement, standing),
+        attempts=_attempts(old, standing),
+        result=_unless_empty(standing.result),
+        erasure=_unless_empty(erasure.status if erasure is not None else old.erasure),
+    )
 
 
-def _plan(restatement: Restatement, standing: Assessment) -> Mapping[str, Any]:
+def _unless_empty(part: P | None) -> P | None:
+    """A part of the status that has any value."""
+    return part if part is not None and any(value is not None for _, value in part) else None
+
+
+def _plan(restatement: Restatement, standing: Assessment) -> RestatementPlan | None:
     """`status.plan`. Its entry `batchIds`, about a list by reference, never changes after it was first written."""
-    old = restatement.status.get("plan") or {}
-    first = {k: v for k, v in old.items() if k == "batchIds"}
-    return {**id_lists.seen(restatement.listed), **old, **(standing.plan or {}), **first}
+    old, new = restatement.status.plan or RestatementPlan(), standing.plan or RestatementPlan()
+    changes = {name: value for name, value in new if value is not None}
+    first = _unless_empty(old.batch_ids) or new.batch_ids or id_lists.seen(restatement.listed)
+    return _unless_empty(old.model_copy(update={**changes, "batch_ids": first}))
 
 
-def _attempts(old: Mapping[str, Any], standing: Assessment) -> Mapping[str, Any]:
+def _attempts(old: RestatementStatus, standing: Assessment) -> FailedAttempts | None:
     """`status.attempts`: the numbers of failed attempts.
 
     It is written at the end, because updates at each failure of a large group would write thousands of statuses. Later statuses
     keep it, because the runs may be deleted by then.
     """
-    ended = conditions.find(old, conditions.SUCCEEDED).get("status") in (conditions.TRUE, conditions.FALSE)
-    if ended and "attempts" in old:
-        return dict(old["attempts"])
+    ended = old.value_of(conditions.SUCCEEDED) in (conditions.TRUE, conditions.FALSE)
+    if ended and old.attempts is not None:
+        return old.attempts
     failed = standing.failures
-    return {"run": failed.run, "infrastructure": failed.infrastructure} if failed.total else {}
+    return FailedAttempts(run=failed.run, infrastructure=failed.infrastructure) if failed.total else None
 
 
-def _position(shown: Any, position: int) -> int:
+def _position(shown: int | None, position: int) -> int:
     """The place in the queue to show.
 
     It is updated only when it has halved or grown, because thousands may wait, and all of them move with each run.
     """
-    return shown if isinstance(shown, int) and shown / 2 < position <= shown else position
+    return shown if shown is not None and shown / 2 < position <= shown else position
 
 
 def _conditions(restatement: Restatement, standing: Assessment) -> list[Condition]:
@@ -172,16 +171,15 @@ def _conditions(restatement: Restatement, standing: Assessment) -> list[Conditio
         written_conditions = list(conditions.stalled(reason, message))
     else:
         written_conditions = list(conditions.waiting(reason, message))
-    written_conditions.append(Condition(conditions.SUCCEEDED, standing.succeeded, reason, message))
+    written_conditions.append(Condition.of(conditions.SUCCEEDED, standing.succeeded, reason, message))
     if standing.erasure is not None:
         written_conditions.append(standing.erasure.condition)
-    elif before := conditions.find(restatement.status, conditions.ERASED):  # the ledger was not read
-        texts = (str(before.get(k, "")) for k in ("status", "reason", "message"))
-        written_conditions.append(Condition(conditions.ERASED, *texts))
+    elif before := restatement.status.condition(conditions.ERASED):  # the ledger was not read
+        written_conditions.append(before)
     return written_conditions
 
 
-def events(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Event, ...]:
+def events(name: str, old: RestatementStatus, new: RestatementStatus) -> tuple[Event, ...]:
     """An event for the end, for each reason to wait or stall, and for changes of the erasure.
 
     No event for waiting in the queue, because thousands may wait there.
@@ -189,23 +187,24 @@ def events(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[E
     return (*_events(name, old, new), *_erasure_events(name, old, new))
 
 
-def _erasure_events(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Event, ...]:
-    was, now = conditions.find(old, conditions.ERASED), conditions.find(new, conditions.ERASED)
-    reason = str(now.get("reason", ""))
-    if reason == was.get("reason", "") or reason not in _ERASURE_EVENTS:
+def _erasure_events(name: str, old: RestatementStatus, new: RestatementStatus) -> tuple[Event, ...]:
+    was, now = old.condition(conditions.ERASED), new.condition(conditions.ERASED)
+    if now is None or now.reason not in _ERASURE_EVENTS or (was is not None and now.reason == was.reason):
         return ()
-    warning = reason == Reason.ERASURE_OVERDUE
-    return (Event("Restatement", name, reason, str(now["message"]), warning=warning),)
+    return (Event("Restatement", name, now.reason, now.message, warning=now.reason == Reason.ERASURE_OVERDUE),)
 
 
-def _events(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Event, ...]:
-    was, now = conditions.find(old, conditions.READY), conditions.find(new, conditions.READY)
-    if (was.get("status"), was.get("reason"), old.get("phase")) == (now["status"], now["reason"], new["phase"]):
+def _events(name: str, old: RestatementStatus, new: RestatementStatus) -> tuple[Event, ...]:
+    was, now = old.condition(conditions.READY), new.condition(conditions.READY)
+    assert now is not None
+    if was is not None and (was.status, was.reason, old.phase) == (now.status, now.reason, new.phase):
         return ()
-    stalled = conditions.find(new, conditions.STALLED)["status"] == conditions.TRUE
-    ended = conditions.find(new, conditions.SUCCEEDED)["status"] != conditions.UNKNOWN
-    if ended and not stalled and (new.get("result") or {}).get("groupSize", 1) > EVENTS_FOR_GROUPS_UP_TO:
+    stalled = new.holds(conditions.STALLED)
+    ended = new.value_of(conditions.SUCCEEDED) != conditions.UNKNOWN
+    members = (new.result.group_size or 1) if new.result is not None else 1
+    if ended and not stalled and members > EVENTS_FOR_GROUPS_UP_TO:
         return ()
-    if not (stalled or ended) and (now["reason"] == Reason.QUEUED or was.get("reason") == now["reason"]):
+    is_known = was is not None and was.reason == now.reason
+    if not (stalled or ended) and (now.reason == Reason.QUEUED or is_known):
         return ()
-    return (Event("Restatement", name, now["reason"], now["message"], warning=stalled),)
+    return (Event("Restatement", name, now.reason, now.message, warning=stalled),)

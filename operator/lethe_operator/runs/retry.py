@@ -7,11 +7,11 @@ Makes `status.runs` of a Dataset and the events of its runs, and decides which J
 Whether runs report another version of Lethe than the operator's. Pure.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 from lethe.base.errors import EXIT_INPUT
 from lethe.contract.result import (
@@ -26,9 +26,9 @@ from lethe.contract.result import (
     VacuumResult,
 )
 from lethe.contract.settings import RunFamily
+from lethe.contract.status import RunEntry
 
 from lethe_operator.actions import Event
-from lethe_operator.conditions import timestamp
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import EXECUTOR_KEY, RUN_KEY
 from lethe_operator.resources.observed import (
@@ -246,100 +246,122 @@ MESSAGE_AT_MOST: Final = 500
 # Scheduling a pod and pulling its image normally takes less; only then the status says why the pod waits.
 WAITING_IS_LONG_AFTER: Final = timedelta(seconds=30)
 ENDING: Final = "Ending"
+_BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 ENDED_PHASES: Final = (Phase.SUCCEEDED.value, Phase.FAILED.value)
 # Reasons of active runs that get an event.
-_WAITS: Final = frozenset({Reason.POD_WAITING.value, Reason.EXECUTORS_MISSING.value})
+_WAITS: Final = (Reason.POD_WAITING, Reason.EXECUTORS_MISSING)
 
 
 def entries(
-    runs: Iterable[ObservedRun], view: TableView | None, old: Sequence[Mapping[str, Any]], now: datetime
-) -> list[Any]:
+    runs: Iterable[ObservedRun], view: TableView | None, old: Sequence[RunEntry], now: datetime
+) -> tuple[RunEntry, ...]:
     """`status.runs`: the active runs and the last few finished runs of each kind, newest first.
 
     Args:
         view: None: the table cannot be read.
         old: The current `status.runs`. A finished run keeps its entry even if its Job was deleted.
     """
-    before = {e.get("name"): e for e in old}
-    succeeded = {name for name, e in before.items() if e.get("phase") == Phase.SUCCEEDED.value}
+    before = {e.name: e for e in old}
+    succeeded = {e.name for e in old if e.phase == Phase.SUCCEEDED}
     shown = [
         # A run that was once shown as committed stays so: its snapshot may have expired, and its run.json may be deleted.
         entry(
             a,
             a.job in succeeded or (a is r.last and view is not None and view.has_committed(r)),
             now,
-            before.get(a.job, {}).get("finishTime"),
+            before[a.job].finish_time if a.job in before else None,
         )
         for r in runs
         for a in r.attempts
     ]
-    there = {e["name"] for e in shown}
-    shown += [dict(e) for e in old if e.get("name") not in there and e.get("phase") in ENDED_PHASES]
-    shown.sort(key=lambda e: (str(e.get("startTime", "")), str(e["name"])), reverse=True)
-    kept: list[dict[str, Any]] = []
+    there = {e.name for e in shown}
+    shown += [e for e in old if e.name not in there and e.phase in ENDED_PHASES]
+    shown.sort(key=started, reverse=True)
+    kept: list[RunEntry] = []
     counts: dict[str, int] = {}
     for e in shown:
-        if e.get("phase") in ENDED_PHASES:
-            counts[e["kind"]] = counts.get(e["kind"], 0) + 1
-            if counts[e["kind"]] > KEPT_OF_A_KIND:
+        if e.phase in ENDED_PHASES:
+            counts[e.kind] = counts.get(e.kind, 0) + 1
+            if counts[e.kind] > KEPT_OF_A_KIND:
                 continue
         kept.append(e)
-    return kept[:SHOWN_AT_MOST]
+    return tuple(kept[:SHOWN_AT_MOST])
 
 
-def entry(attempt: Attempt, committed: bool, now: datetime, ended: str | None = None) -> dict[str, Any]:
+def started(entry: RunEntry) -> tuple[datetime, str]:
+    """The sort key of entries: the start of the run."""
+    return entry.start_time or _BEGINNING, entry.name
+
+
+def entry(attempt: Attempt, committed: bool, now: datetime, ended: datetime | None = None) -> RunEntry:
     """One entry of `status.runs`.
 
     Args:
         committed: The table has a commit of this run, whatever its pod says.
         ended: The time of the end that the current entry shows. None: it shows none.
     """
-    document: dict[str, Any] = {
-        "name": attempt.job,
-        "kind": attempt.kind.family.value,
-        "attempt": attempt.number,
-        "startTime": timestamp(attempt.created),
-    }
+    phase, reason, message = _state(attempt, committed, now)
     progress = attempt.progress
-    if progress is not None and progress.tasks_total:
-        document["progress"] = f"{progress.tasks_done}/{progress.tasks_total} tasks"
+    executors = progress.executors if progress is not None and not attempt.suspended else None
+    is_active = attempt.state is AttemptState.ACTIVE
+    return RunEntry(
+        name=attempt.job,
+        kind=attempt.kind.family.value,
+        phase=phase,
+        progress=(
+            f"{progress.tasks_done}/{progress.tasks_total} tasks"
+            if progress is not None and progress.tasks_total
+            else None
+        ),
+        executors=(
+            f"{executors.running}/{executors.planned}"
+            if is_active and executors is not None and not executors.alone
+            else None
+        ),
+        message=message,
+        reason=reason,
+        attempt=attempt.number,
+        start_time=attempt.created,
+        # If nothing reported the end, as when a warm driver is gone, it ended when the operator saw that.
+        finish_time=attempt.finished or (None if is_active else ended or now),
+    )
+
+
+def _state(attempt: Attempt, committed: bool, now: datetime) -> tuple[str, str | None, str | None]:
+    """The phase, the reason and the message of an attempt."""
     match attempt.state:
         case AttemptState.ACTIVE:
-            document["phase"] = _phase_under_way(attempt)
-            # A suspended object may start no pod, so only the time since then counts.
-            long = now - (attempt.started or attempt.created) >= WAITING_IS_LONG_AFTER
-            if attempt.suspended:
-                document.update(reason=Reason.RUN_SUSPENDED.value, message=attempt.suspended[:MESSAGE_AT_MOST])
-            elif attempt.waiting and long:
-                document.update(reason=Reason.POD_WAITING.value, message=attempt.waiting[:MESSAGE_AT_MOST])
-            elif missing := executors_missing(attempt, long):
-                document.update(reason=Reason.EXECUTORS_MISSING.value, message=missing[:MESSAGE_AT_MOST])
-            elif progress is not None and (progress.message or progress.rows):
-                document["message"] = progress.message or f"{progress.rows} rows"
-            executors = progress.executors if progress is not None and not attempt.suspended else None
-            if executors is not None and not executors.alone:
-                document["executors"] = f"{executors.running}/{executors.planned}"
+            return _phase_under_way(attempt), *_under_way(attempt, now)
         case AttemptState.SUCCEEDED:
-            text = " ".join([outcome(attempt.result), *_executors_lost(attempt)])
-            document.update(phase=Phase.SUCCEEDED.value, message=text)
             result = attempt.result
-            if isinstance(result, ReanchoringResult) and result.outcome is not RunOutcome.NOTHING_TO_DO:
-                document["reason"] = Reason.HEAD_REANCHORED.value
+            is_anchor = isinstance(result, ReanchoringResult) and result.outcome is not RunOutcome.NOTHING_TO_DO
+            text = " ".join([outcome(result), *_executors_lost(attempt)])
+            return Phase.SUCCEEDED, Reason.HEAD_REANCHORED if is_anchor else None, text
         case AttemptState.FAILED if committed:
             what = "Committed the finished steps" if attempt.kind.commits_in_steps else "Committed"
             text = f"{what}; its pod failed afterwards: {failure(attempt)[1]}"
-            document.update(phase=Phase.SUCCEEDED.value, message=text[:MESSAGE_AT_MOST])
+            return Phase.SUCCEEDED, None, text[:MESSAGE_AT_MOST]
         case AttemptState.FAILED:
             reason, message = failure(attempt)
-            document.update(phase=Phase.FAILED.value, reason=str(reason), message=message[:MESSAGE_AT_MOST])
+            return Phase.FAILED, reason, message[:MESSAGE_AT_MOST]
         case _:
             assert_never(attempt.state)
-    if attempt.finished is not None:
-        document["finishTime"] = timestamp(attempt.finished)
-    elif attempt.state is not AttemptState.ACTIVE:
-        # Nothing reported the end, as when a warm driver is gone: it ended when the operator saw that.
-        document["finishTime"] = ended or timestamp(now)
-    return document
+
+
+def _under_way(attempt: Attempt, now: datetime) -> tuple[str | None, str | None]:
+    """The reason and the message of an active attempt."""
+    # A suspended object may start no pod, so only the time since then counts.
+    long = now - (attempt.started or attempt.created) >= WAITING_IS_LONG_AFTER
+    progress = attempt.progress
+    if attempt.suspended:
+        return Reason.RUN_SUSPENDED, attempt.suspended[:MESSAGE_AT_MOST]
+    if attempt.waiting and long:
+        return Reason.POD_WAITING, attempt.waiting[:MESSAGE_AT_MOST]
+    if missing := executors_missing(attempt, long):
+        return Reason.EXECUTORS_MISSING, missing[:MESSAGE_AT_MOST]
+    if progress is not None and (progress.message or progress.rows):
+        return None, progress.message or f"{progress.rows} rows"
+    return None, None
 
 
 def _phase_under_way(attempt: Attempt) -> str:
@@ -478,46 +500,40 @@ def _of_group(requests: Sequence[RequestResult]) -> str:
     return f"{len(done)} of {len(requests)} Restatements carried out, {rows}"
 
 
-def ended(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Kind and phase (Succeeded or Failed) of the runs that ended since the old status was written."""
-    before = {str(e.get("name")): e for e in old}
-    return [(e["kind"], e["phase"]) for e in new if _ends(e, before.get(e["name"], {}))]
+def ended(old: Sequence[RunEntry], new: Sequence[RunEntry]) -> list[RunEntry]:
+    """The entries of the runs that ended since the old status was written."""
+    before = {e.name: e.phase for e in old}
+    return [e for e in new if _ends(e, before.get(e.name))]
 
 
-def ended_names(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-    """Names of the attempts that ended since the old status was written."""
-    before = {str(e.get("name")): e for e in old}
-    return frozenset(e["name"] for e in new if _ends(e, before.get(e["name"], {})))
+def _ends(entry: RunEntry, phase_before: str | None) -> bool:
+    return entry.phase in ENDED_PHASES and entry.phase != phase_before
 
 
-def _ends(entry: Mapping[str, Any], was: Mapping[str, Any]) -> bool:
-    return entry.get("phase") in ENDED_PHASES and was.get("phase") != entry["phase"]
-
-
-def events(dataset: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> tuple[Event, ...]:
+def events(dataset: str, old: Sequence[RunEntry], new: Sequence[RunEntry]) -> tuple[Event, ...]:
     """Events for the runs that ended or were deleted, and for pods that are missing, since the old status was written."""
-    before = {str(e.get("name")): e for e in old}
+    before = {e.name: e for e in old}
     events_of_runs = [*_deleted(dataset, old, new)]
     for e in reversed(new):
-        was = before.get(e["name"], {})
-        text = f"{e['kind']} {e['name']}: {e.get('message', '')}"
-        if _ends(e, was):
-            ok = e["phase"] == Phase.SUCCEEDED.value
-            reason = str(e.get("reason") or (Reason.RUN_SUCCEEDED if ok else Reason.RUN_FAILED))
+        was = before.get(e.name)
+        text = f"{e.kind} {e.name}: {e.message or ''}"
+        if _ends(e, was.phase if was is not None else None):
+            ok = e.phase == Phase.SUCCEEDED
+            reason = e.reason or (Reason.RUN_SUCCEEDED if ok else Reason.RUN_FAILED)
             events_of_runs.append(Event("Dataset", dataset, reason, text, warning=not ok))
-        elif e.get("reason") in _WAITS and was.get("reason") != e["reason"]:
-            events_of_runs.append(Event("Dataset", dataset, e["reason"], text, warning=True))
+        elif e.reason in _WAITS and (was is None or was.reason != e.reason):
+            events_of_runs.append(Event("Dataset", dataset, e.reason, text, warning=True))
     return tuple(events_of_runs)
 
 
-def _deleted(dataset: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> Iterator[Event]:
+def _deleted(dataset: str, old: Sequence[RunEntry], new: Sequence[RunEntry]) -> Iterator[Event]:
     """Events for active runs whose objects are gone, so that no entry of `new` shows how they ended."""
     if len(new) >= SHOWN_AT_MOST:  # such an entry may only have no room
         return
-    there = {e["name"] for e in new}
+    there = {e.name for e in new}
     for e in old:
-        if e.get("phase") not in ENDED_PHASES and e.get("name") not in there:
-            text = f"{e.get('kind')} {e.get('name')} was deleted before it ended. If it is still due, it starts again."
+        if e.phase not in ENDED_PHASES and e.name not in there:
+            text = f"{e.kind} {e.name} was deleted before it ended. If it is still due, it starts again."
             yield Event("Dataset", dataset, Reason.RUN_DELETED, text, warning=True)
 
 
@@ -530,14 +546,14 @@ class Prunable:
     keys: tuple[str, ...] = ()
 
 
-def prunable(runs: Iterable[ObservedRun], mirrored: Sequence[Mapping[str, Any]], needed: frozenset[str]) -> Prunable:
+def prunable(runs: Iterable[ObservedRun], mirrored: Sequence[RunEntry], needed: frozenset[str]) -> Prunable:
     """What to delete: all but the last few runs of each family, inputs of finished runs, and old attempts of long runs.
 
     Args:
         mirrored: `status.runs` as the API server has it.
         needed: Ids of the runs that are active, will be retried, or are not reported yet.
     """
-    ended = {str(e.get("name")) for e in mirrored if e.get("phase") in ENDED_PHASES}
+    ended = {e.name for e in mirrored if e.phase in ENDED_PHASES}
     jobs: list[str] = []
     keys: list[str] = []
     by_family: dict[RunFamily, list[ObservedRun]] = {}
@@ -561,16 +577,14 @@ def prunable(runs: Iterable[ObservedRun], mirrored: Sequence[Mapping[str, Any]],
     return Prunable(tuple(jobs), tuple(keys))
 
 
-def ended_versions(
-    runs: Iterable[ObservedRun], old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]
-) -> frozenset[str]:
+def ended_versions(runs: Iterable[ObservedRun], old: Sequence[RunEntry], new: Sequence[RunEntry]) -> frozenset[str]:
     """The versions of the runs that ended since the old status was written; "": of one that reported none.
 
     Args:
         old: Entries of status.runs, as they were.
         new: The same, now.
     """
-    names = ended_names(old, new)
+    names = {e.name for e in ended(old, new)}
     return frozenset(a.result.version for r in runs for a in r.attempts if a.job in names and a.result is not None)
 
 

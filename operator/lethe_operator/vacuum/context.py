@@ -15,7 +15,7 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, ObservedRun, TableView
 from lethe_operator.resources.vacuum_policy import InvalidVacuumNow, VacuumNow, VacuumPolicy, parse_vacuum_now
 from lethe_operator.runs import spec as run_specs
-from lethe_operator.vacuum.history import VacuumHistory, state_of
+from lethe_operator.vacuum.history import VacuumHistory, rests_until, state_of
 from lethe_operator.vacuum.triggers import Deadline, Hours, NotYet, deadline, fired, first_evict_by, hours
 
 # A vacuum that an annotation requests, of a Dataset without a policy, follows the defaults.
@@ -107,9 +107,15 @@ class VacuumContext:
         By the clock of Kubernetes it was open. The next run then gets a duration instead of a point in time.
         """
         last, window = self.history.last, self.rules.window
-        if last is None or window is None or last.stopped != WINDOW_CLOSED or not last.idle:
+        if (
+            last is None
+            or window is None
+            or last.stopped != WINDOW_CLOSED
+            or not last.idle_runs
+            or last.finish_time is None
+        ):
             return False
-        then = hours(window, last.finished)
+        then = hours(window, last.finish_time)
         return isinstance(then, Hours) and then.closes is not None
 
     @property
@@ -122,7 +128,7 @@ class VacuumContext:
         """Bytes to rewrite: as planned, if the plan is current; else all bytes of the table."""
         plan = self.history.plan
         if plan is not None and self.plan_is_current:
-            return plan.planned.bytes + plan.planned.bytes_left
+            return (plan.bytes or 0) + (plan.bytes_left or 0)
         return self.view.total_bytes
 
     def bytes_to_read(self, spec: VacuumSpec) -> int:
@@ -170,10 +176,11 @@ class VacuumContext:
 
     @cached_property
     def _known(self) -> frozenset[str]:
-        requested = self.dataset.status.get("vacuum", {}).get("requested") or {}
-        shown = {str(requested["runId"])} if requested.get("outcome") in ENDED else set()
-        last = {self.history.last.run_id} if self.history.last is not None else set()
-        return frozenset(r.run_id for r in self.runs) | self.view.run_ids | shown | last
+        vacuum, last = self.dataset.status.vacuum, self.history.last
+        requested = vacuum.requested if vacuum is not None else None
+        shown = {requested.run_id} if requested is not None and requested.outcome in ENDED else set()
+        found = shown | ({last.run_id} if last is not None else set())
+        return frozenset(r.run_id for r in self.runs) | self.view.run_ids | {run_id for run_id in found if run_id}
 
     @cached_property
     def _cut_short(self) -> frozenset[str]:
@@ -199,12 +206,12 @@ class VacuumContext:
         if isinstance(answer, NotYet):
             return Later(Reason.BELOW_TRIGGERS, answer.message, answer.look_again)
         last = self.history.last
-        rest = last.rests_until(state_of(self.view.ledger)) if last is not None else None
+        rest = rests_until(last, state_of(self.view.ledger)) if last is not None else None
         if rest is not None and rest > self.now and not self.clocks_differ:
             text = f"The last vacuum found nothing to purge; the next one starts at {rest:%Y-%m-%d %H:%MZ}."
             return Later(Reason.NOTHING_LEFT, f"{sentence(answer.message)} {text}", rest)
         key = str(self.view.head_id)
-        if last is not None and last.incomplete:
+        if last is not None and last.left:
             key = f"{key}\nafter {last.run_id}"
         key = self.next_key(key)
         if not self.is_manual and self.is_known(key):

@@ -14,13 +14,14 @@ others that they wait.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from lethe.contract.kubernetes import APPROVE, VACUUM_NOW, written
 from lethe.contract.run import RunKind, RunSpec, VacuumSpec
+from lethe.contract.status import Condition, PolicyDataset, VacuumPlan, VacuumStatus
 
 from lethe_operator.actions import Decision, Launch, earliest
-from lethe_operator.conditions import Condition, parsed_time, timestamp
+from lethe_operator.conditions import timestamp
 from lethe_operator.guards import permissions
 from lethe_operator.guards.preconditions import RunBlocker
 from lethe_operator.reasons import Reason
@@ -32,7 +33,7 @@ from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt, Running, V
 from lethe_operator.settings import Settings
 from lethe_operator.vacuum import status as vacuum_status
 from lethe_operator.vacuum.context import Due, Later, VacuumContext, request_key, sentence
-from lethe_operator.vacuum.history import Plan, VacuumHistory, history_of
+from lethe_operator.vacuum.history import VacuumHistory, history_of
 from lethe_operator.vacuum.status import VacuumDecision
 from lethe_operator.vacuum.triggers import Unusable, hours
 
@@ -51,7 +52,7 @@ class Approved:
 class AwaitApproval:
     """A plan waits for its approval."""
 
-    plan: Plan
+    plan: VacuumPlan
     replan_time: datetime | None = None
     """When a new plan replaces this outdated one; None: it is current."""
 
@@ -71,23 +72,24 @@ def approval(
         used: The current approval has already led to a vacuum.
     """
     plan = history.plan
-    if plan is None:
+    if plan is None or plan.digest is None:
         return PlanFirst()
-    if not used and dataset.meta.annotations.get(APPROVE, "").strip() == plan.planned.digest:
-        return Approved(plan.planned.digest)  # even of an outdated plan: the run checks that its own plan is the same
+    if not used and dataset.meta.annotations.get(APPROVE, "").strip() == plan.digest:
+        return Approved(plan.digest)  # even of an outdated plan: the run checks that its own plan is the same
     if plan.state == state:
         return AwaitApproval(plan)
-    replan_time = plan.finished + PLANNED_AGAIN_AFTER
+    replan_time = plan.planned_time + PLANNED_AGAIN_AFTER if plan.planned_time is not None else now
     return AwaitApproval(plan, replan_time) if replan_time > now else PlanFirst()
 
 
-def request(dataset: Dataset, plan: Plan) -> str:
+def request(dataset: Dataset, plan: VacuumPlan) -> str:
     """What the plan does, and how to approve it."""
-    p, meta = plan.planned, dataset.meta
-    left = f", and leaves {p.files_left} files ({written(p.bytes_left)}) for the next vacuum" if p.files_left else ""
+    p, meta = plan, dataset.meta
+    size, size_left = written(p.bytes or 0), written(p.bytes_left or 0)
+    left = f", and leaves {p.files_left} files ({size_left}) for the next vacuum" if p.files_left else ""
     return (
-        f"The plan applies {p.tombstones} tombstones: it rewrites {p.files} files ({written(p.bytes)}) and deletes "
-        f"{p.whole_files} whole files{left}. To approve it: kubectl annotate dataset {meta.name} -n {meta.namespace} "
+        f"The plan applies {p.tombstones or 0} tombstones: it rewrites {p.files or 0} files ({size}) and deletes "
+        f"{p.whole_files or 0} whole files{left}. To approve it: kubectl annotate dataset {meta.name} -n {meta.namespace} "
         f"--overwrite {APPROVE}={p.digest}"
     )
 
@@ -165,10 +167,10 @@ def _others(dataset: Dataset, world: Observation) -> Iterable[Dataset]:
 def _candidates(place: VacuumLimit, dataset: Dataset, world: Observation) -> list[WaitingVacuum]:
     candidates = []
     for other in _others(dataset, world):
-        shown = other.status.get("vacuum") or {}
-        since = parsed_time(shown.get("waitingSince"))
-        if since is not None and other.meta.uid in place.uids and not other.paused:
-            candidates.append(WaitingVacuum(other.meta.name, since, shown.get("dueReason") == Reason.EVICT_BY_NEAR))
+        shown = other.stored.parts("vacuum").vacuum if other.meta.uid in place.uids else None
+        since = shown.waiting_since if shown is not None else None
+        if shown is not None and since is not None and not other.paused:
+            candidates.append(WaitingVacuum(other.meta.name, since, shown.due_reason == Reason.EVICT_BY_NEAR))
     return candidates
 
 
@@ -200,9 +202,9 @@ SHARE_OF_MAX_RUN: Final = 0.8
 class VacuumVerdict:
     """The decision about a vacuum, and what statuses show of it."""
 
-    entries: Mapping[str, Mapping[str, Any]]
+    entries: Mapping[str, PolicyDataset]
     """The Dataset's entry in the status of each VacuumPolicy that selects it, by the policy's name."""
-    status: Mapping[str, Any]
+    status: VacuumStatus
     """`status.vacuum` of the Dataset."""
     launch: Launch | None = None
     """None: no vacuum starts now."""
@@ -227,7 +229,7 @@ def decide_vacuum(
     latest = runs[-1] if runs else None
     verdict = retry_state(latest, dataset.meta.generation, settings) if latest else None
     view = world.table if isinstance(world.table, TableView) else None
-    history = history_of(dataset.status.get("vacuum") or {}, runs, view)
+    history = history_of(dataset.status.vacuum, runs, view)
     context = VacuumContext(dataset, matched.decides, view, runs, history, now) if view is not None else None
     decider = _Decider(context, world, settings) if context is not None else None
     if isinstance(verdict, Running):

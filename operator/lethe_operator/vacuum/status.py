@@ -10,11 +10,20 @@ from typing import Any, Final, assert_never
 
 from lethe.contract.kubernetes import VACUUM_NOW
 from lethe.contract.result import LISTED_AT_MOST
+from lethe.contract.status import (
+    Condition,
+    DatasetStatus,
+    EvictBy,
+    PolicyDataset,
+    RequestedVacuum,
+    VacuumPolicyStatus,
+    VacuumStatus,
+)
 from lethe.contract.vacuum_policy import VacuumPolicySpec
 
 from lethe_operator import conditions
 from lethe_operator.actions import Decision, Event, Launch
-from lethe_operator.conditions import EVICTION_ON_TIME, FALSE, TRUE, Condition, find, timestamp
+from lethe_operator.conditions import EVICTION_ON_TIME, FALSE, TRUE, timestamp
 from lethe_operator.erasure.decide import overdue
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -29,35 +38,37 @@ from lethe_operator.vacuum.triggers import Deadline, Hours, Unusable, hours
 _RANKS: Final[Mapping[str, int]] = {Decision.NEEDS_APPROVAL: 0, Decision.DUE: 1, Decision.RUNNING: 2}
 
 
-def with_entry(status: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+def with_entry(status: VacuumPolicyStatus, entry: PolicyDataset) -> VacuumPolicyStatus:
     """The status with the entry of one Dataset replaced. Fields that the new entry cannot know keep their values."""
-    entries = {e["name"]: e for e in status.get("datasets") or ()}
-    known = entries.get(entry["name"], {})
-    kept = {k: v for k, v in known.items() if k == "lastRunTime" or (k == "activeTombstones" and k not in entry)}
-    entries[entry["name"]] = {**kept, **entry}
-    return _with_datasets(status, entries)
+    entries = {e.name: e for e in status.datasets or ()}
+    if (known := entries.get(entry.name)) is not None:
+        kept = {
+            "last_run_time": entry.last_run_time or known.last_run_time,
+            "active_tombstones": known.active_tombstones
+            if entry.active_tombstones is None
+            else entry.active_tombstones,
+        }
+        entry = entry.model_copy(update=kept)
+    return _with_datasets(status, {**entries, entry.name: entry})
 
 
-def without_others(status: Mapping[str, Any], selected: Collection[str]) -> dict[str, Any]:
+def without_others(status: VacuumPolicyStatus, selected: Collection[str]) -> VacuumPolicyStatus:
     """The status without the entries of Datasets that do not exist or are no longer selected."""
-    entries = {e["name"]: e for e in status.get("datasets") or () if e["name"] in selected}
-    document = _with_datasets(status, entries)
-    document["datasetsCount"] = len(selected)
-    return document
+    found = _with_datasets(status, {e.name: e for e in status.datasets or () if e.name in selected})
+    return found.model_copy(update={"datasets_count": len(selected)})
 
 
-def own(policy: VacuumPolicy, status: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def own(policy: VacuumPolicy, status: VacuumPolicyStatus, now: datetime) -> VacuumPolicyStatus:
     """The status with the fields that depend only on the policy's spec: conditions, and when its window opens next."""
     generation = policy.meta.generation
-    old = status.get("conditions") or ()
-    opens = next_window(policy, now)
-    document = {
-        **status,
-        "observedGeneration": generation,
-        "conditions": conditions.as_status(old, policy_conditions(policy, now), generation, now),
-        "nextWindowTime": timestamp(opens) if opens is not None else None,
-    }
-    return {k: v for k, v in document.items() if v is not None}
+    return VacuumPolicyStatus(
+        observed_generation=generation,
+        conditions=conditions.written(status.conditions, policy_conditions(policy, now), generation, now),
+        datasets_count=status.datasets_count,
+        datasets=status.datasets,
+        last_run_time=status.last_run_time,
+        next_window_time=next_window(policy, now),
+    )
 
 
 def policy_conditions(policy: VacuumPolicy, now: datetime) -> tuple[Condition, ...]:
@@ -89,14 +100,17 @@ def _due(spec: VacuumPolicySpec) -> str:
     return f"{', '.join(due)}{approved}"
 
 
-def _with_datasets(status: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    times = [str(e["lastRunTime"]) for e in entries.values() if e.get("lastRunTime")]
-    in_order = sorted(entries.values(), key=lambda e: (_RANKS.get(str(e.get("decision")), len(_RANKS)), e["name"]))
-    document = {**status, "datasets": [dict(e) for e in in_order[:LISTED_AT_MOST]]}
-    document["datasetsCount"] = max(len(entries), int(status.get("datasetsCount") or 0))
-    if times:
-        document["lastRunTime"] = max([*times, str(status.get("lastRunTime") or "")])
-    return document
+def _with_datasets(status: VacuumPolicyStatus, entries: Mapping[str, PolicyDataset]) -> VacuumPolicyStatus:
+    times = [e.last_run_time for e in entries.values() if e.last_run_time is not None]
+    if times and status.last_run_time is not None:
+        times.append(status.last_run_time)
+    in_order = sorted(entries.values(), key=lambda e: (_RANKS.get(e.decision or "", len(_RANKS)), e.name))
+    changes = {
+        "datasets": tuple(in_order[:LISTED_AT_MOST]),
+        "datasets_count": max(len(entries), status.datasets_count or 0),
+        "last_run_time": max(times, default=status.last_run_time),
+    }
+    return status.model_copy(update=changes)
 
 
 # Decisions that get an event. Runs that start, end or fail have their own events.
@@ -140,40 +154,36 @@ def status(
     history: VacuumHistory,
     decision: VacuumDecision,
     runs: Sequence[ObservedRun],
-) -> dict[str, Any]:
+) -> VacuumStatus:
     """`status.vacuum` of a Dataset. It must not change while nothing else changes."""
-    document: dict[str, Any] = {
-        "decision": decision.decision.value,
-        "reason": str(decision.reason),
-        "message": decision.message,
-        **history.as_status(),
-    }
-    if policy is not None:
-        document["policy"] = policy.meta.name
-    if decision.next_time is not None:
-        document["nextTime"] = timestamp(decision.next_time)
-    if decision.waiting_since is not None:
-        document["waitingSince"] = timestamp(decision.waiting_since)
-    if decision.due_reason:
-        document["dueReason"] = decision.due_reason
-    if context is not None and context.deadline is not None:
-        document["evictBy"] = {
-            "time": timestamp(context.deadline.evict_by),
-            "startsByTime": timestamp(context.deadline.starts_by),
-            "possibleUntilTime": timestamp(context.deadline.possible_until),
-        }
-    if requested := _requested(dataset, context, runs):
-        document["requested"] = requested
-    return document
+    due = context.deadline if context is not None else None
+    return VacuumStatus(
+        policy=policy.meta.name if policy is not None else None,
+        decision=decision.decision,
+        reason=decision.reason,
+        message=decision.message,
+        due_reason=decision.due_reason or None,
+        next_time=decision.next_time,
+        waiting_since=decision.waiting_since,
+        evict_by=(
+            EvictBy(time=due.evict_by, starts_by_time=due.starts_by, possible_until_time=due.possible_until)
+            if due is not None
+            else None
+        ),
+        plan=history.plan,
+        last_run=history.last,
+        requested=_requested(dataset, context, runs),
+        measured=history.measured if history.measured.run else None,
+    )
 
 
-def _requested(dataset: Dataset, context: VacuumContext | None, runs: Sequence[ObservedRun]) -> dict[str, Any]:
-    """The outcome of the vacuum that the annotation requests."""
+def _requested(dataset: Dataset, context: VacuumContext | None, runs: Sequence[ObservedRun]) -> RequestedVacuum | None:
+    """The outcome of the vacuum that the annotation requests; None: it requests none, or none has started."""
     value = dataset.meta.annotations.get(VACUUM_NOW, "")
     if not value.strip():
-        return {}
-    before: dict[str, Any] = dict((dataset.status.get("vacuum") or {}).get("requested") or {})
-    known = before if before.get("value") == value[:VALUE_AT_MOST] else {}
+        return None
+    before = dataset.status.vacuum.requested if dataset.status.vacuum is not None else None
+    known = before if before is not None and before.value == value[:VALUE_AT_MOST] else None
     if context is None:
         return known
     mine = [r for r in runs if r.run_id in context.chain(request_key(value)) and r.attempts]
@@ -181,34 +191,35 @@ def _requested(dataset: Dataset, context: VacuumContext | None, runs: Sequence[O
         return known
     run = mine[-1]
     last = run.attempts[-1]
-    document = {"value": value[:VALUE_AT_MOST], "runId": run.run_id, "name": last.job}
+    message: str | None
     match last.state:
         case AttemptState.ACTIVE:
-            document["outcome"] = Decision.RUNNING.value
+            state, message = Decision.RUNNING.value, None
         case AttemptState.SUCCEEDED:
-            document |= {"outcome": last.state.value, "message": outcome(last.result)[:MESSAGE_AT_MOST]}
+            state, message = last.state.value, outcome(last.result)[:MESSAGE_AT_MOST]
         case AttemptState.FAILED:
-            document |= {"outcome": last.state.value, "message": failure(last)[1][:MESSAGE_AT_MOST]}
+            state, message = last.state.value, failure(last)[1][:MESSAGE_AT_MOST]
         case _:
             assert_never(last.state)
-    return document
+    return RequestedVacuum(
+        value=value[:VALUE_AT_MOST], name=last.job, run_id=run.run_id, outcome=state, message=message
+    )
 
 
 def entries(
     dataset: Dataset, found: Match, context: VacuumContext | None, history: VacuumHistory, decision: VacuumDecision
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, PolicyDataset]:
     """The Dataset's entry in the status of each policy that selects it, by the policy's name."""
 
-    def entry(decision: Decision, reason: str, message: str) -> dict[str, Any]:
-        document: dict[str, Any] = {
-            "name": dataset.meta.name,
-            "decision": decision.value,
-            "reason": str(reason),
-            "message": message,
-        }
-        if context is not None:
-            document["activeTombstones"] = len(context.view.ledger.tombstones)
-        return document
+    def entry(decision: Decision, reason: str, message: str, **details: Any) -> PolicyDataset:
+        return PolicyDataset(
+            name=dataset.meta.name,
+            decision=decision,
+            reason=reason,
+            message=message,
+            active_tombstones=len(context.view.ledger.tombstones) if context is not None else None,
+            **details,
+        )
 
     if found.decides is None:
         return {}
@@ -218,18 +229,15 @@ def entries(
         message = f"{message} Ignored, because equally specific and younger: {others}."
         if decision.decision is Decision.LATER and reason == Reason.BELOW_TRIGGERS:
             reason = Reason.TIE_WON
-    found_entries = {winner: entry(decision.decision, reason, message)}
-    if history.last is not None:
-        found_entries[winner]["lastRunTime"] = timestamp(history.last.finished)
-    if decision.next_time is not None:
-        found_entries[winner]["nextTime"] = timestamp(decision.next_time)
-    if history.plan is not None:
-        planned = history.plan.planned
-        found_entries[winner] |= {
-            "plannedBytes": planned.bytes,
-            "plannedFiles": planned.files + planned.whole_files,
-            "planDigest": planned.digest,
-        }
+    plan, last = history.plan, history.last
+    details = {
+        "planned_bytes": plan.bytes if plan is not None else None,
+        "planned_files": (plan.files or 0) + (plan.whole_files or 0) if plan is not None else None,
+        "plan_digest": plan.digest if plan is not None else None,
+        "next_time": decision.next_time,
+        "last_run_time": last.finish_time if last is not None else None,
+    }
+    found_entries = {winner: entry(decision.decision, reason, message, **details)}
     for policy in found.tied:
         text = f"VacuumPolicy {winner}, which is equally specific and older, applies to this Dataset."
         found_entries[policy.meta.name] = entry(Decision.LATER, Reason.TIE_LOST, text)
@@ -248,14 +256,14 @@ def on_time(
     """
     ledger = context.view.ledger
     if missed := overdue(ledger, context.now):
-        return Condition(EVICTION_ON_TIME, FALSE, Reason.EVICT_BY_MISSED, missed)
+        return Condition.of(EVICTION_ON_TIME, FALSE, Reason.EVICT_BY_MISSED, missed)
     if context.deadline is not None:
         return _purged_on_time(dataset, policy, context.deadline, decision, context.now)
     verify_by = [e.evict_by for e in ledger.open_erasures if e.evict_by is not None]
     if not verify_by:
         return None
     text = f"Dataset {dataset.meta.name}: the rows are purged. A run must verify by {timestamp(min(verify_by))} that no file"
-    return Condition(EVICTION_ON_TIME, TRUE, Reason.ON_TIME, f"{text} in the storage contains them.")
+    return Condition.of(EVICTION_ON_TIME, TRUE, Reason.ON_TIME, f"{text} in the storage contains them.")
 
 
 def _purged_on_time(
@@ -264,7 +272,7 @@ def _purged_on_time(
     by = f"Dataset {dataset.meta.name}: bytes must be gone by {timestamp(due.evict_by)}"
 
     def late(reason: str, text: str) -> Condition:
-        return Condition(EVICTION_ON_TIME, FALSE, str(reason), f"{by}, {text}")
+        return Condition.of(EVICTION_ON_TIME, FALSE, str(reason), f"{by}, {text}")
 
     if policy is None:
         text = (
@@ -277,7 +285,7 @@ def _purged_on_time(
     if decision.decision is Decision.NEEDS_APPROVAL and due.starts_by <= now:
         return late(Reason.NEEDS_APPROVAL, f"but the vacuum waits for approval. {decision.message}")
     if decision.decision is Decision.RUNNING:
-        return Condition(EVICTION_ON_TIME, TRUE, Reason.ON_TIME, f"{by}. A vacuum is running.")
+        return Condition.of(EVICTION_ON_TIME, TRUE, Reason.ON_TIME, f"{by}. A vacuum is running.")
     if due.possible_until < now:
         return late(
             Reason.EVICT_BY_INFEASIBLE,
@@ -287,22 +295,20 @@ def _purged_on_time(
     if decision.reason == Reason.DATASET_NOT_READY and due.starts_by <= now:
         return late(Reason.DATASET_NOT_READY, f"but no vacuum can start. {decision.message}")
     starts = "is due" if due.starts_by <= now else f"starts by {timestamp(due.starts_by)}"
-    return Condition(EVICTION_ON_TIME, TRUE, Reason.ON_TIME, f"{by}. A vacuum {starts}.")
+    return Condition.of(EVICTION_ON_TIME, TRUE, Reason.ON_TIME, f"{by}. A vacuum {starts}.")
 
 
-def events(dataset: Dataset, new: Mapping[str, Any]) -> tuple[Event, ...]:
+def events(dataset: Dataset, new: DatasetStatus) -> tuple[Event, ...]:
     """Events for a changed decision, and for a changed condition EvictionOnTime."""
     name, found = dataset.meta.name, []
-    before, after = dataset.status.get("vacuum") or {}, new.get("vacuum") or {}
-    same = all(before.get(k) == after.get(k) for k in ("decision", "reason"))
-    if not same and after.get("reason") in _WITH_EVENT:
-        found.append(Event("Dataset", name, after["reason"], f"Vacuum: {after['message']}"))
-    was, now = find(dataset.status, EVICTION_ON_TIME), find(new, EVICTION_ON_TIME)
-    if (was.get("status", TRUE), was.get("reason", Reason.ON_TIME)) != (
-        now.get("status", TRUE),
-        now.get("reason", Reason.ON_TIME),
-    ):
-        warning = now.get("status") == FALSE
-        text = now.get("message") or "Nothing in the table has an evictBy any more."
-        found.append(Event("Dataset", name, str(now.get("reason", Reason.ON_TIME)), text, warning))
+    before, after = dataset.status.vacuum or VacuumStatus(), new.vacuum or VacuumStatus()
+    same = (before.decision, before.reason) == (after.decision, after.reason)
+    if not same and after.reason in _WITH_EVENT:
+        found.append(Event("Dataset", name, after.reason, f"Vacuum: {after.message}"))
+    nothing = Condition.of(EVICTION_ON_TIME, TRUE, Reason.ON_TIME, "Nothing in the table has an evictBy any more.")
+    was = dataset.status.condition(EVICTION_ON_TIME) or nothing
+    now = new.condition(EVICTION_ON_TIME) or nothing
+    if (was.status, was.reason) != (now.status, now.reason):
+        text = now.message or nothing.message
+        found.append(Event("Dataset", name, now.reason, text, warning=now.status == FALSE))
     return tuple(found)

@@ -10,16 +10,16 @@ The schedule is cron's, in local time of the time zone. An opening within the ho
 it; a fixed time within the hour that is repeated in autumn counts once. The duration of the window is elapsed time.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import ceil
-from typing import Any, Final
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 from lethe.contract.kubernetes import written
 from lethe.contract.result import VacuumResult
+from lethe.contract.status import VacuumSpeed
 from lethe.contract.vacuum_policy import Triggers, VacuumPolicySpec, Window
 from lethe.ledger.ledger import Ledger
 
@@ -40,58 +40,28 @@ MARGIN_SECONDS: Final = 3600.0
 NEEDED_AT_MOST_SECONDS: Final = 10 * 365 * 86_400.0
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Throughput of previous vacuums; older ones count less."""
-
-    bytes: float = 0
-    """Rewritten, weighted."""
-    seconds: float = 0
-    """Of rewriting, weighted."""
-    expiry_seconds: float | None = None
-    """Duration of the expiry of snapshots; None: not measured."""
-    run: str = ""
-    """Name of the last measured Job; "": none."""
-
-    @property
-    def bytes_per_second(self) -> float:
-        """The speed of rewriting; `BYTES_PER_SECOND` if none was measured."""
-        return self.bytes / self.seconds if self.bytes and self.seconds else float(BYTES_PER_SECOND)
-
-    def after(self, job: str, result: VacuumResult) -> "Measured":
-        """The measurements including those of a run; unchanged if they already include it."""
-        if job == self.run:
-            return self
-        read, seconds = self.bytes, self.seconds
-        if result.purge_seconds >= MEASURED_FROM_SECONDS and result.bytes_rewritten:
-            read, seconds = read / 2 + result.bytes_rewritten, seconds / 2 + result.purge_seconds
-        expiry, took = self.expiry_seconds, result.expiry_seconds
-        if took:
-            expiry = took if expiry is None else max(took, (expiry + took) / 2)
-        return Measured(read, seconds, expiry, job)
-
-    def as_status(self) -> dict[str, Any]:
-        """The measurements for a status, in whole bytes and seconds, without those that were not made."""
-        document: dict[str, Any] = {"run": self.run}
-        if self.seconds:
-            document |= {"bytes": round(self.bytes), "seconds": ceil(self.seconds)}
-        if self.expiry_seconds is not None:
-            document["expirySeconds"] = ceil(self.expiry_seconds)
-        return document
-
-    @classmethod
-    def of_status(cls, document: Mapping[str, Any]) -> "Measured":
-        """Read what `as_status` wrote. A missing number counts as not measured."""
-        expiry = document.get("expirySeconds")
-        return cls(
-            float(document.get("bytes") or 0),
-            float(document.get("seconds") or 0),
-            None if expiry is None else float(expiry),
-            str(document.get("run") or ""),
-        )
+def bytes_per_second(speed: VacuumSpeed) -> float:
+    """How fast vacuums rewrite files, as measured."""
+    return speed.bytes / speed.seconds if speed.bytes and speed.seconds else float(BYTES_PER_SECOND)
 
 
-UNMEASURED: Final = Measured()
+def measured_after(speed: VacuumSpeed, job: str, result: VacuumResult) -> VacuumSpeed:
+    """The measurements including those of a run; unchanged if they already include it. Older ones count less."""
+    if job == speed.run:
+        return speed
+    found = speed.model_copy(update={"run": job})
+    if result.purge_seconds >= MEASURED_FROM_SECONDS and result.bytes_rewritten:
+        read, seconds = (speed.bytes or 0) / 2, (speed.seconds or 0) / 2
+        added = {"bytes": round(read + result.bytes_rewritten), "seconds": ceil(seconds + result.purge_seconds)}
+        found = found.model_copy(update=added)
+    expiry, took = speed.expiry_seconds, result.expiry_seconds
+    if took:
+        known = took if expiry is None else max(took, (expiry + took) / 2)
+        found = found.model_copy(update={"expiry_seconds": ceil(known)})
+    return found
+
+
+UNMEASURED: Final = VacuumSpeed()
 
 
 @dataclass(frozen=True)
@@ -113,22 +83,22 @@ def first_evict_by(ledger: Ledger) -> datetime | None:
     return earliest(ledger.next_evict_by, *(e.evict_by for e in ledger.unpurged_erasures))
 
 
-def deadline(evict_by: datetime, bytes: int, measured: Measured, policy: VacuumPolicySpec) -> Deadline:
+def deadline(evict_by: datetime, bytes: int, speed: VacuumSpeed, policy: VacuumPolicySpec) -> Deadline:
     """Compute the deadline of a vacuum that rewrites `bytes`."""
     limits = policy.limits
-    purge_seconds = bytes / measured.bytes_per_second
+    purge_seconds = bytes / bytes_per_second(speed)
     runs = max(
         1,
         ceil(bytes / limits.max_bytes_per_run) if limits.max_bytes_per_run else 1,
         ceil(purge_seconds / limits.max_run_seconds) if limits.max_run_seconds else 1,
     )
-    expiry = EXPIRY_SECONDS if measured.expiry_seconds is None else measured.expiry_seconds
+    expiry = EXPIRY_SECONDS if speed.expiry_seconds is None else speed.expiry_seconds
     needed = timedelta(seconds=min(purge_seconds + runs * START_SECONDS + expiry, NEEDED_AT_MOST_SECONDS))
     latest = evict_by - needed
     starts_by = min(
         latest - timedelta(seconds=MARGIN_SECONDS), evict_by - timedelta(seconds=policy.triggers.evict_by_lead_seconds)
     )
-    rate = written(int(measured.bytes_per_second))
+    rate = written(int(bytes_per_second(speed)))
     work = f"{written(bytes)} at {rate} per second, {runs} run{'s' if runs > 1 else ''} and the expiry of snapshots"
     return Deadline(evict_by, starts_by, latest, work)
 

@@ -11,8 +11,8 @@ import fastavro
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
+from lethe.contract.status import SourceStatus
 from lethe.decoder.limits import Limits
-from lethe_inlet.state import SourceState
 from lethe_operator.reasons import Reason
 
 from tests.support import poison
@@ -47,7 +47,7 @@ def test_messages_become_batches_named_by_their_offsets(stream: Stream) -> None:
         f"{stream.topic}-0-000000000000-000000000004": [0, 1, 2, 3, 4],
         f"{stream.topic}-1-000000000000-000000000002": [100, 101, 102],
     }
-    assert (stream.states[-1].lag, stream.states[-1].counts.rows, stream.states[-1].epoch) == (0, 8, 1)
+    assert (stream.states[-1].lag, stream.states[-1].rows, stream.states[-1].epoch) == (0, 8, 1)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -60,7 +60,7 @@ def test_a_process_that_is_killed_loses_and_repeats_nothing(stream: Stream, step
     stream.read(12)
 
     assert stream.values == [*range(9), 100, 101, 102]
-    assert stream.states[-1].counts.rows == 12
+    assert stream.states[-1].rows == 12
 
 
 def test_kills_at_every_step_of_many_epochs(stream: Stream) -> None:
@@ -189,7 +189,7 @@ def test_messages_that_are_no_rows_are_set_aside_with_offset_and_reason(stream: 
         (2, "NoValue"),
         (4, "SchemaMismatch"),
     ]
-    assert (stream.states[-1].counts.rows, stream.states[-1].counts.refused) == (2, 3)
+    assert (stream.states[-1].rows, stream.states[-1].refused_messages) == (2, 3)
 
 
 ENDLESS = {
@@ -258,7 +258,7 @@ def test_a_poisonous_message_in_each_partition_is_set_aside_once_and_the_others_
         f"{stream.topic}-1-{0:012d}-{5:012d}",
     ]
     stream.wait(lambda: stream.states[-1].lag == 0)
-    assert (stream.states[-1].counts.rows, stream.states[-1].counts.refused) == (11, 2)
+    assert (stream.states[-1].rows, stream.states[-1].refused_messages) == (11, 2)
 
 
 # --- what stops it ----------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def test_expired_messages_are_skipped_and_counted_when_the_dataset_says_so(strea
     stream.read(14, lostOffsets="Skip")
 
     assert stream.values == [*range(5), *range(12, 21)]
-    assert stream.states[-1].counts.lost == 7
+    assert stream.states[-1].lost_offsets == 7
 
 
 def test_messages_that_expire_twice_before_the_next_epoch_are_all_counted(stream: Stream) -> None:
@@ -300,7 +300,7 @@ def test_messages_that_expire_twice_before_the_next_epoch_are_all_counted(stream
     source = stream.source(lostOffsets="Skip")
     shown = source.report
 
-    def more_expire(state: SourceState) -> None:
+    def more_expire(state: SourceStatus) -> None:
         """Messages of a transaction are not read before its end, so these expire for certain before the inlet has them."""
         shown(state)
         if state.lag != 0 or source.report is shown:
@@ -323,8 +323,8 @@ def test_messages_that_expire_twice_before_the_next_epoch_are_all_counted(stream
         stream.wait(lambda: len(stream.values) >= 6)
 
     assert stream.values == [*range(5), 20]
-    stream.wait(lambda: stream.states[-1].counts.rows == 6)
-    assert stream.states[-1].counts.lost == 10
+    stream.wait(lambda: stream.states[-1].rows == 6)
+    assert stream.states[-1].lost_offsets == 10
 
 
 def test_messages_of_a_recorded_epoch_may_expire_too(stream: Stream) -> None:
@@ -337,7 +337,7 @@ def test_messages_of_a_recorded_epoch_may_expire_too(stream: Stream) -> None:
     stream.read(6, lostOffsets="Skip")
 
     assert stream.values == list(range(4, 10))
-    assert (stream.states[-1].counts.lost, stream.states[-1].counts.rows) == (4, 6)
+    assert (stream.states[-1].lost_offsets, stream.states[-1].rows) == (4, 6)
 
 
 def test_a_topic_that_was_created_again_is_not_read(stream: Stream) -> None:

@@ -6,27 +6,29 @@ from typing import Any
 import pytest
 import yaml
 from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
+from lethe.contract.status import DatasetStatus
 from lethe.kube import DATASETS
 from lethe_kubectl.status import VacuumOutcome, vacuum_ended
 
 from tests.services.kubectl.conftest import LocalApi
+from tests.support.statuses import a_dataset_status
 
 NOW = "2026-03-01T12:00:00Z"
 PLANNED = {"decision": "NeedsApproval", "plan": {"digest": "abc"}, "message": "The plan applies 3. To approve it: x"}
 
 
-def a_status(runs: tuple[dict[str, Any], ...] = (), **vacuum: Any) -> dict[str, Any]:
-    return {"vacuum": vacuum, "runs": list(runs)}
+def a_status(runs: tuple[dict[str, Any], ...] = (), **vacuum: Any) -> DatasetStatus:
+    return a_dataset_status(vacuum=vacuum, runs=runs)
 
 
-def requested(outcome: str, value: str = NOW) -> dict[str, Any]:
+def requested(outcome: str, value: str = NOW) -> DatasetStatus:
     return a_status(decision="Later", requested={"value": value, "outcome": outcome, "message": "m"})
 
 
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        ({}, None),
+        (DatasetStatus(), None),
         (requested("Running"), None),
         (requested("Succeeded"), VacuumOutcome(True, False, "m")),
         (requested("Failed"), VacuumOutcome(False, True, "m")),
@@ -37,9 +39,9 @@ def requested(outcome: str, value: str = NOW) -> dict[str, Any]:
     ],
 )
 def test_a_requested_vacuum_ends_with_the_outcome_of_this_request(
-    status: dict[str, Any], expected: VacuumOutcome | None
+    status: DatasetStatus, expected: VacuumOutcome | None
 ) -> None:
-    assert vacuum_ended(status, {}, NOW) == expected
+    assert vacuum_ended(status, DatasetStatus(), NOW) == expected
 
 
 def test_an_approved_vacuum_ends_with_a_run_that_was_not_known_before() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from lethe.buffer.batch_rows import Total, Totals
+from lethe.contract.status import ConsolidationStatus, DatasetStatus, RunEntry
 from lethe.ledger.ledger import BatchState
 from lethe_operator.cluster.schedule import Key, Priority, Schedule
 from lethe_operator.dataset.decide import decide
@@ -18,6 +19,7 @@ from lethe_operator.runs.retry import ended
 
 from tests.support.builders import NOW, a_batch, a_ledger, a_tombstone, ago
 from tests.support.resources import SETTINGS, a_buffered, a_dataset, a_table, a_world
+from tests.support.statuses import a_dataset_status
 
 FLIGHTS = {"namespace": "ns", "dataset": "flights"}
 
@@ -67,7 +69,7 @@ def test_the_numbers_of_a_dataset_are_those_of_its_status() -> None:
 def test_the_numbers_of_a_source_are_those_that_the_inlet_reports() -> None:
     reported = {"lag": 3, "rows": 100, "refusedMessages": 2, "lostOffsets": 7, "epoch": 1}
 
-    found = numbers_of({"source": reported}, None, None, None, NOW)
+    found = numbers_of(a_dataset_status(source=reported), None, None, None, NOW)
 
     assert found == {
         "lethe_source_lag": 3,
@@ -79,10 +81,10 @@ def test_the_numbers_of_a_source_are_those_that_the_inlet_reports() -> None:
 
 def test_what_is_not_known_is_not_there_rather_than_0() -> None:
     metrics = Metrics()
-    metrics.show("ns", "flights", {}, numbers(ago(seconds=60), (1.5, 4), buffered=(a_buffered("A"),)))
+    metrics.show("ns", "flights", DatasetStatus(), numbers(ago(seconds=60), (1.5, 4), buffered=(a_buffered("A"),)))
     assert metrics.registry.get_sample_value("lethe_buffer_batches", FLIGHTS) == 1
 
-    metrics.show("ns", "flights", {}, numbers(buffer=NotListed()))
+    metrics.show("ns", "flights", DatasetStatus(), numbers(buffer=NotListed()))
 
     assert metrics.registry.get_sample_value("lethe_buffer_batches", FLIGHTS) is None
     assert metrics.registry.get_sample_value("lethe_active_tombstones", FLIGHTS) == 0
@@ -98,7 +100,7 @@ def test_ages_and_remaining_times_are_right_between_two_looks() -> None:
         "lethe_evict_by_slack_seconds": 100.0,
         "lethe_buffer_batches": 1.0,
     }
-    metrics.show("ns", "flights", {}, shown)
+    metrics.show("ns", "flights", DatasetStatus(), shown)
 
     assert {name: metrics.registry.get_sample_value(name, FLIGHTS) for name in shown} == {
         "lethe_buffer_oldest_batch_age_seconds": 660,
@@ -111,7 +113,7 @@ def test_ages_and_remaining_times_are_right_between_two_looks() -> None:
 def test_the_decision_of_now_is_the_only_one_that_is_1() -> None:
     metrics = Metrics()
     for decision, reason in (("Later", "BelowTriggers"), ("Due", "OldEnough")):
-        metrics.show("ns", "flights", {"consolidation": {"decision": decision, "reason": reason}}, {})
+        metrics.show("ns", "flights", a_dataset_status(consolidation={"decision": decision, "reason": reason}), {})
 
     (family,) = [m for m in metrics.registry.collect() if m.name == "lethe_consolidation_decision"]
     assert [(s.labels, s.value) for s in family.samples] == [({**FLIGHTS, "decision": "Due", "reason": "OldEnough"}, 1)]
@@ -119,8 +121,8 @@ def test_the_decision_of_now_is_the_only_one_that_is_1() -> None:
 
 def test_the_decision_about_a_vacuum_is_shown_too() -> None:
     metrics = Metrics()
-    metrics.show("ns", "flights", {"vacuum": {"decision": "NeedsApproval", "reason": "NeedsApproval"}}, {})
-    metrics.show("ns", "flights", {"vacuum": {"decision": "Later", "reason": "BelowTriggers"}}, {})
+    metrics.show("ns", "flights", a_dataset_status(vacuum={"decision": "NeedsApproval", "reason": "NeedsApproval"}), {})
+    metrics.show("ns", "flights", a_dataset_status(vacuum={"decision": "Later", "reason": "BelowTriggers"}), {})
 
     (family,) = [m for m in metrics.registry.collect() if m.name == "lethe_vacuum_decision"]
     assert [s.labels["decision"] for s in family.samples] == ["Later"]
@@ -135,14 +137,14 @@ def test_without_an_evict_by_its_metrics_are_missing() -> None:
 def test_batches_are_shown_by_state_with_zeros_and_rows_and_bytes_of_states_that_have_any() -> None:
     metrics = Metrics()
     count = metrics.registry.get_sample_value
-    metrics.show("ns", "flights", {}, {}, Totals({"promoted": Total(2, 30, 400)}))
+    metrics.show("ns", "flights", DatasetStatus(), {}, Totals({"promoted": Total(2, 30, 400)}))
 
     promoted, refused = {**FLIGHTS, "state": "promoted"}, {**FLIGHTS, "state": "refused"}
     names = ("lethe_batches", "lethe_batches_rows", "lethe_batches_bytes")
     assert [count(n, promoted) for n in names] == [2, 30, 400]
     assert [count(n, refused) for n in names] == [0, None, None]
 
-    metrics.show("ns", "flights", {}, {})
+    metrics.show("ns", "flights", DatasetStatus(), {})
     assert [count(n, promoted) for n in names] == [None, None, None]
 
 
@@ -151,13 +153,14 @@ def test_nothing_waits_for_no_time() -> None:
 
 
 def test_a_run_that_ends_is_counted_once_by_kind_and_outcome() -> None:
-    run = {"name": "j1", "kind": "Vacuum", "phase": "Writing"}
-    done, other = {**run, "phase": "Succeeded"}, {"name": "j2", "kind": "Consolidation", "phase": "Failed"}
+    run = RunEntry(name="j1", kind="Vacuum", phase="Writing")
+    done = run.model_copy(update={"phase": "Succeeded"})
+    other = RunEntry(name="j2", kind="Consolidation", phase="Failed")
 
-    assert ended([run], [done, other]) == [("Vacuum", "Succeeded"), ("Consolidation", "Failed")]
+    assert ended([run], [done, other]) == [done, other]
     assert ended([done, other], [done, other]) == []
     # It had been told failed before its commit was seen.
-    assert ended([{**run, "phase": "Failed"}], [done]) == [("Vacuum", "Succeeded")]
+    assert ended([run.model_copy(update={"phase": "Failed"})], [done]) == [done]
 
 
 def test_reconciles_are_counted_and_measured_and_so_are_those_that_fail() -> None:
@@ -193,7 +196,7 @@ def test_a_dataset_that_is_gone_leaves_no_numbers() -> None:
     metrics = Metrics()
     for name in ("flights", "other"):
         decided = {"decision": "Due", "reason": "OldEnough"}
-        metrics.show("ns", name, {"consolidation": decided, "vacuum": decided}, numbers(), Totals())
+        metrics.show("ns", name, a_dataset_status(consolidation=decided, vacuum=decided), numbers(), Totals())
         metrics.run_ended("ns", name, "Vacuum", "Succeeded")
         metrics.messages("ns", name, "Received", 2)
 
@@ -205,7 +208,7 @@ def test_a_dataset_that_is_gone_leaves_no_numbers() -> None:
 
 def test_they_are_served_as_prometheus_reads_them() -> None:
     metrics = Metrics()
-    metrics.show("ns", "flights", {}, numbers(buffered=(a_buffered("A"),)))
+    metrics.show("ns", "flights", DatasetStatus(), numbers(buffered=(a_buffered("A"),)))
     metrics.run_ended("ns", "flights", "Consolidation", "Succeeded")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -231,7 +234,7 @@ def test_the_page_about_metrics_names_every_one() -> None:
 def test_showing_a_dataset_among_thousands_takes_no_longer_than_alone() -> None:
     """The client library searches all series to remove those of one Dataset."""
     metrics = Metrics()
-    status = {"consolidation": {"decision": "Later", "reason": "NothingWaits"}}
+    status = DatasetStatus(consolidation=ConsolidationStatus(decision="Later", reason="NothingWaits"))
 
     def seconds() -> float:
         since = time.process_time()

@@ -10,7 +10,6 @@ from lethe.contract.run import RunSpec
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
 from lethe_operator.actions import Actions
-from lethe_operator.dataset.decide import decide
 from lethe_operator.dataset.tables import Lookup, asked_by, view_of
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from lethe_operator.resources.observed import Observation, TableView
@@ -21,6 +20,7 @@ from pyspark.sql import SparkSession
 from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, of_batches
 from tests.support.lake import Lake
+from tests.support.statuses import decide
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
 from lethe.ledger.ledger import counted
 from lethe_operator.actions import Actions
-from lethe_operator.dataset.decide import decide
 from lethe_operator.dataset.tables import view_of
 from lethe_operator.resources.dataset import parse_dataset
 from lethe_operator.resources.observed import Observation, TableView
@@ -16,6 +15,7 @@ from lethe_operator.settings import Settings
 from lethe_operator.vacuum.triggers import hidden_percent
 
 from tests.spark.support.story import Story, of_batches
+from tests.support.statuses import decide
 
 pytestmark = pytest.mark.long
 

@@ -29,6 +29,7 @@ from tests.support.builders import NOW, a_batch
 from tests.support.fake_cluster import Client, watched
 from tests.support.resources import a_restatement, a_restatement_body
 from tests.support.small_lake import FLIGHTS, SmallLake, claimed_table
+from tests.support.statuses import document
 
 
 @pytest.fixture
@@ -331,7 +332,7 @@ def test_of_many_restatements_only_those_that_change_cost_a_request(lake: SmallL
 
 def succeeded() -> dict[str, Any]:
     standing = Assessment(RestatementPhase.SUCCEEDED, "True", "Succeeded", "3 rows deleted.")
-    return restatement_status.status(a_restatement(), standing, NOW)
+    return dict(document(restatement_status.status(a_restatement(), standing, NOW)))
 
 
 def test_thousands_of_statuses_are_written_in_parallel_until_the_api_server_does_not_answer(

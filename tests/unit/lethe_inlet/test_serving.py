@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lethe.contract.status import SourceStatus
 from lethe.kube import NotFound
 from lethe_inlet import serving
 from lethe_inlet.serving import Hangs, InletMetrics, Serving
-from lethe_inlet.state import SourceState
+from lethe_inlet.state import STARTING, failing
+from lethe_inlet.state import reading as is_reading
 from lethe_operator.reasons import Reason
 
 from tests.support.clock import wait_until
@@ -110,10 +112,10 @@ def test_a_state_is_reported_when_it_changes_and_once_a_minute(
 ) -> None:
     served.look()
     (source,) = FakeSource.made
-    source.report(SourceState(Reason.SOURCE_READ, epoch=1, lag=0))
+    source.report(SourceStatus(reason=Reason.SOURCE_READ, epoch=1, lag=0))
     for _ in range(3):
         served.look()
-    source.report(SourceState(Reason.SOURCE_READ, epoch=2, lag=0))
+    source.report(SourceStatus(reason=Reason.SOURCE_READ, epoch=2, lag=0))
     served.look()
     assert [p.get("epoch") for p in api.patches] == [None, 1, 2]
 
@@ -135,8 +137,8 @@ def test_a_source_that_hangs_ends_the_process(served: Serving, monkeypatch: pyte
 def test_prometheus_sees_which_sources_are_read_and_why_one_is_not(api: FakeApi, served: Serving) -> None:
     api.bodies = [a_body(), a_body("other")]
     served.look()
-    FakeSource.made[0].report(SourceState().reading())
-    FakeSource.made[1].report(SourceState().failing(Reason.SOURCE_DENIED, "no right"))
+    FakeSource.made[0].report(is_reading(STARTING))
+    FakeSource.made[1].report(failing(STARTING, Reason.SOURCE_DENIED, "no right"))
 
     metrics = InletMetrics(served.sources).registry
 

@@ -34,6 +34,9 @@ class Cluster(FakeCluster):
         yield from [f"{container}: {line}" for line in self.logs[pod]][-last:]
 
 
+RUN = {"kind": "Restatement", "phase": "Succeeded", "startTime": "2026-01-02T00:00:00Z"}
+
+
 def a_pod(name: str, container: str = CONTAINER, **labels: str) -> dict[str, Any]:
     meta = {"name": name, "namespace": "air", "labels": {k.replace("_", "-"): v for k, v in labels.items()}}
     return {"metadata": meta, "spec": {"containers": [{"name": "proxy"}, {"name": container}]}}
@@ -43,8 +46,8 @@ def a_pod(name: str, container: str = CONTAINER, **labels: str) -> dict[str, Any
 def cluster() -> Cluster:
     cluster = Cluster()
     runs = [
-        {"name": "restatement-2", "phase": "Failed", "startTime": "2026-01-02T00:00:00Z", "message": "No memory."},
-        {"name": "consolidation-1", "phase": "Succeeded", "startTime": "2026-01-01T00:00:00Z", "message": "12 rows"},
+        {**RUN, "name": "restatement-2", "phase": "Failed", "message": "No memory."},
+        {**RUN, "name": "consolidation-1", "startTime": "2026-01-01T00:00:00Z", "message": "12 rows"},
     ]
     dataset = {"metadata": {"name": "flights", "namespace": "air"}, "status": {"runs": runs}}
     cluster.create(DATASETS, "air", dataset)
@@ -119,7 +122,7 @@ def test_the_log_of_a_run_in_the_warm_driver_is_its_part_of_the_warm_drivers_log
 
 
 def test_a_run_without_a_pod_of_its_own_is_looked_for_in_the_newest_warm_drivers(cluster: Cluster) -> None:
-    run = {"name": "vacuum-1", "phase": "Succeeded", "finishTime": "2026-01-03T00:00:00Z"}
+    run = {**RUN, "name": "vacuum-1", "finishTime": "2026-01-03T00:00:00Z"}
     cluster.patch(DATASETS, "air", "flights", {"status": {"runs": [run]}}, "status")
     for name, line in (("warm-1", "old"), ("warm-2", "new"), ("warm-3", "other")):
         pod = a_pod(name, **{"app.kubernetes.io/component": "warm-driver"})

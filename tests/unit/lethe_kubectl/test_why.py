@@ -78,7 +78,8 @@ def test_topics_that_are_not_read_are_named_though_the_dataset_is_ready() -> Non
 
 
 def test_a_reason_of_a_run_leads_to_the_log_of_the_run_that_failed() -> None:
-    runs = [{"name": "revert-1", "phase": "Running"}, {"name": "revert-0", "phase": "Failed"}]
+    phases = {"revert-1": "Running", "revert-0": "Failed"}
+    runs = [{"name": name, "kind": "Restatement", "phase": phase} for name, phase in phases.items()]
     failed = a_resource("r", ("Stalled", "True", "ReplacementAlreadyPromoted", "The batch is in the table."))
 
     answer = why("restatement", failed, Related(a_resource("flights", runs=runs)), PLACE)
@@ -128,14 +129,14 @@ FAILED = {
 def test_the_newest_run_of_all_datasets_is_first() -> None:
     found = runs_of([a_dataset("ships", FAILED), a_dataset("flights", RUNNING), {"metadata": {"name": "new"}}])
 
-    assert [(run["dataset"], run["name"]) for run in found] == [("flights", "flights-c-2"), ("ships", "ships-v-1")]
-    assert [run["name"] for run in runs_of([a_dataset("ships", FAILED, RUNNING)], active=True)] == ["flights-c-2"]
+    assert [(run.dataset, run.name) for run in found] == [("flights", "flights-c-2"), ("ships", "ships-v-1")]
+    assert [run.name for run in runs_of([a_dataset("ships", FAILED, RUNNING)], active=True)] == ["flights-c-2"]
 
 
 def test_a_run_that_has_not_started_is_before_all_others() -> None:
-    found = runs_of([a_dataset("flights", RUNNING, {"name": "flights-c-3", "phase": "Pending"})])
+    found = runs_of([a_dataset("flights", RUNNING, {**RUNNING, "name": "flights-c-3", "startTime": None})])
 
-    assert [run["name"] for run in found] == ["flights-c-3", "flights-c-2"]
+    assert [run.name for run in found] == ["flights-c-3", "flights-c-2"]
 
 
 def test_a_row_has_the_time_since_the_start_and_the_time_it_took() -> None:

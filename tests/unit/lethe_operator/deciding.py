@@ -2,12 +2,12 @@
 
 from lethe.contract.run import RunKind
 from lethe_operator.actions import Actions
-from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Observation
 
 from tests.support.builders import NOW
 from tests.support.resources import SETTINGS, a_buffered, a_dataset
+from tests.support.statuses import decide
 
 EAGER = {"consolidation": {"minBatches": 1}}
 DATASET = a_dataset(**EAGER)

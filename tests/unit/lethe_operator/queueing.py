@@ -1,11 +1,9 @@
 """Restatements that wait for one Dataset, their runs, and what is decided about them."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from lethe_operator.actions import Actions
-from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.resources.restatement import Restatement
 
@@ -21,6 +19,7 @@ from tests.support.resources import (
     a_world,
     an_attempt,
 )
+from tests.support.statuses import decide, showing
 
 R = [a_restatement(f"r{n}", batchIds=[f"b{n}"]) for n in range(8)]
 
@@ -51,4 +50,4 @@ def ended(
 
 def seen(actions: Actions, restatements: Sequence[Restatement]) -> list[Restatement]:
     """As they are once what was decided is written."""
-    return [replace(r, status=actions.restatement_statuses.get(r.meta.name, r.status)) for r in restatements]
+    return [showing(r, actions.restatement_statuses.get(r.meta.name, r.status)) for r in restatements]

@@ -9,7 +9,6 @@ from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import RunSpec, VacuumSpec
 from lethe.ledger.ledger import Ledger
 from lethe_operator.actions import Event
-from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, TableView, VacuumJob
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
@@ -17,6 +16,7 @@ from lethe_operator.vacuum.decide import VacuumVerdict, decide_vacuum
 
 from tests.support.builders import NOW, a_ledger, a_run_result
 from tests.support.resources import SETTINGS, a_dataset, a_run, a_table, a_world, an_attempt
+from tests.support.statuses import decide, vacuum_documents
 
 GIB = 1024**3
 
@@ -66,7 +66,7 @@ class VacuumStory:
             **world,
         )
         now, dataset = self.now + self.clock_off, self.dataset
-        verdict = decide_vacuum(dataset, seen, None, now, SETTINGS)
+        verdict = vacuum_documents(decide_vacuum(dataset, seen, None, now, SETTINGS))
         self.events = lambda: decide(dataset, seen, now, SETTINGS).events
         conditions = [c for c in self.status.get("conditions", ()) if c["type"] != "EvictionOnTime"]
         if verdict.on_time is not None:

@@ -1,7 +1,6 @@
 """The operator says when its image and the image of runs are of different versions, and what to do."""
 
-from typing import Any
-
+from lethe.contract.status import RunEntry
 from lethe.kube import EVENTS
 from lethe_operator.metrics import Metrics
 from lethe_operator.reasons import Reason
@@ -14,8 +13,8 @@ from tests.support.resources import a_dataset, a_result, a_run, a_vacuum, an_att
 OWN, OTHER = "0.1.0+aaaaaaaa", "0.1.0+bbbbbbbb"
 
 
-def entry(name: str, phase: str) -> dict[str, Any]:
-    return {"name": name, "kind": "Consolidation", "phase": phase}
+def entry(name: str, phase: str) -> RunEntry:
+    return RunEntry(name=name, kind="Consolidation", phase=phase)
 
 
 def test_each_other_version_is_reported_once_per_namespace_and_the_metric_shows_the_last_run() -> None:

@@ -1,18 +1,19 @@
 """Conditions in the sense of kstatus."""
 
+from lethe.contract.status import Condition
 from lethe_operator import conditions
-from lethe_operator.conditions import Condition, timestamp
+from lethe_operator.conditions import timestamp
 
 from tests.support.builders import NOW, ago
+from tests.support.statuses import document
 
 
 def test_the_transition_time_moves_only_with_the_status() -> None:
-    old = [
-        {"type": "Ready", "status": "False", "reason": "A", "lastTransitionTime": timestamp(ago(hours=1))},
-        {"type": "Stalled", "status": "False", "reason": "A", "lastTransitionTime": timestamp(ago(hours=1))},
-    ]
+    before = {"status": "False", "reason": "A", "message": "", "last_transition_time": ago(hours=1)}
+    old = [Condition(type=type, **before) for type in ("Ready", "Stalled")]
+    decided = [Condition.of("Ready", "False", "B", "b"), Condition.of("Stalled", "True", "B")]
 
-    new = conditions.as_status(old, [Condition("Ready", "False", "B", "b"), Condition("Stalled", "True", "B")], 3, NOW)
+    new = [document(c) for c in conditions.written(old, decided, 3, NOW)]
 
     assert [timestamp(ago(hours=1)), timestamp(NOW)] == [c["lastTransitionTime"] for c in new]
     assert [c["reason"] for c in new] == ["B", "B"]
@@ -20,6 +21,6 @@ def test_the_transition_time_moves_only_with_the_status() -> None:
 
 
 def test_a_message_is_cut_to_what_people_read() -> None:
-    (found,) = conditions.as_status((), [Condition("Ready", "True", "R", "x" * 5000)], 1, NOW)
+    (found,) = conditions.written((), [Condition.of("Ready", "True", "R", "x" * 5000)], 1, NOW)
 
-    assert len(found["message"]) == conditions.MESSAGE_AT_MOST
+    assert len(found.message) == conditions.MESSAGE_AT_MOST

@@ -8,7 +8,6 @@ from lethe.contract.result import Phase, Progress
 from lethe.contract.run import RunKind
 from lethe.ledger.ledger import BatchState
 from lethe_operator.actions import Actions
-from lethe_operator.dataset.decide import decide, without_dataset
 from lethe_operator.resources.observed import AttemptState, NoTable, NotListed, Observation, Unavailable
 
 from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry, ago
@@ -29,6 +28,7 @@ from tests.support.resources import (
     condition,
     message,
 )
+from tests.support.statuses import decide, without_dataset
 from tests.unit.lethe_operator.deciding import DATASET, EAGER, A, decided, kinds
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from lethe.contract.status import Condition, DatasetStatus
 from lethe_operator import conditions
 from lethe_operator.dataset.decide import decide, is_idle
 from lethe_operator.resources.dataset import Dataset
@@ -23,6 +24,7 @@ from tests.support.resources import (
     a_world,
     an_attempt,
 )
+from tests.support.statuses import showing
 
 A = a_buffered("A")
 TABLE = {"catalog": "main", "name": "air.flights"}
@@ -34,9 +36,9 @@ def idle(world: Observation, dataset: Dataset | None = None) -> bool:
     dataset = dataset or a_dataset()
     for _ in range(2):
         actions = decide(dataset, world, NOW, SETTINGS)
-        dataset = replace(dataset, status=actions.dataset_status or {})
+        dataset = showing(dataset, actions.dataset_status or dataset.status)
         statuses = actions.restatement_statuses
-        shown = tuple(replace(r, status=statuses.get(r.meta.name, r.status)) for r in world.restatements)
+        shown = tuple(showing(r, statuses.get(r.meta.name, r.status)) for r in world.restatements)
         world = replace(world, restatements=shown)
     return is_idle(dataset, world, dataset.status)
 
@@ -92,8 +94,9 @@ def test_what_a_user_has_stopped_waits_for_the_user(dataset: dict[str, Any], res
 
 def test_an_overdue_erasure_is_not_idle() -> None:
     """Whatever blocks it, such as a tag, may go without a word."""
-    status = dict(decide(a_dataset(), a_world(), NOW, SETTINGS).dataset_status or {})
+    status = decide(a_dataset(), a_world(), NOW, SETTINGS).dataset_status or DatasetStatus()
     assert is_idle(a_dataset(), a_world(), status)
-    status["conditions"] = [*status["conditions"], {"type": conditions.EVICTION_ON_TIME, "status": "False"}]
+    late = Condition.of(conditions.EVICTION_ON_TIME, "False", "EvictByMissed")
+    status = status.model_copy(update={"conditions": (*(status.conditions or ()), late)})
 
     assert not is_idle(a_dataset(), a_world(), status)

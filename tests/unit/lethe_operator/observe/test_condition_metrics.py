@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from lethe.contract.status import Condition
 from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
 from lethe_operator import conditions
 from lethe_operator.dataset.condition_metrics import ConditionMetrics
@@ -11,14 +12,18 @@ from prometheus_client import CollectorRegistry
 
 from tests.support.builders import NOW
 from tests.support.resources import a_dataset_body, a_policy_body, a_restatement_body
+from tests.support.statuses import document
 
 HEALTHY = conditions.healthy("Promoting", "")
 STALLED = conditions.stalled("TableNotAdopted", "")
 FLIGHTS = {"namespace": "ns", "dataset": "flights"}
 
 
-def a_status(*found: conditions.Condition, generation: int = 1) -> dict[str, Any]:
-    return {"observedGeneration": generation, "conditions": conditions.as_status((), found, generation, NOW)}
+def a_status(*found: Condition, generation: int = 1) -> dict[str, Any]:
+    return {
+        "observedGeneration": generation,
+        "conditions": [document(c) for c in conditions.written((), found, generation, NOW)],
+    }
 
 
 def shown(
@@ -58,8 +63,8 @@ def test_a_dataset_with_an_invalid_spec_is_shown_too() -> None:
 
 def test_a_restatement_is_shown_until_it_has_succeeded() -> None:
     objects = WatchedObjects()
-    succeeded = conditions.Condition(conditions.SUCCEEDED, conditions.TRUE, "Succeeded")
-    failed = conditions.Condition(conditions.SUCCEEDED, conditions.FALSE, "UnknownBatch")
+    succeeded = Condition.of(conditions.SUCCEEDED, conditions.TRUE, "Succeeded")
+    failed = Condition.of(conditions.SUCCEEDED, conditions.FALSE, "UnknownBatch")
     for name, found in (
         ("done", (*conditions.healthy("Succeeded", ""), succeeded)),
         ("failed", (*conditions.stalled("UnknownBatch", ""), failed)),
@@ -93,7 +98,7 @@ def test_a_vacuum_policy_shows_a_window_that_cannot_be_used() -> None:
 
 def test_an_unknown_condition_has_no_value() -> None:
     objects = WatchedObjects()
-    unknown = conditions.Condition(conditions.READY, conditions.UNKNOWN, "NotObserved")
+    unknown = Condition.of(conditions.READY, conditions.UNKNOWN, "NotObserved")
     objects.record_event(DATASETS, "ADDED", a_dataset_body(status=a_status(unknown)))
     objects.record_event(DATASETS, "ADDED", a_dataset_body("new"))
 

@@ -6,7 +6,6 @@ import pytest
 from lethe.buffer.digest import BufferDigest
 from lethe.buffer.notifications import Written
 from lethe_operator.dataset.buffer_events import EventSources
-from lethe_operator.dataset.decide import decide
 from lethe_operator.dataset.listing import Listings
 from lethe_operator.dataset.observe import needs_listing
 from lethe_operator.guards.preconditions import other_reader
@@ -27,6 +26,7 @@ from tests.support.resources import (
     condition,
     message,
 )
+from tests.support.statuses import decide
 
 RUN, REVERT = a_consolidation(), a_restatement_run(a_restatement())
 SUCCEEDED = AttemptState.SUCCEEDED

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 from lethe.ledger.ledger import BatchState, Interval, Ledger
-from lethe_operator.dataset.decide import decide
 from lethe_operator.dataset.tables import LedgerKeys, Lookup, asked_by
 
 from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry, ago
@@ -23,6 +22,7 @@ from tests.support.resources import (
     a_table,
     a_world,
 )
+from tests.support.statuses import decide
 
 
 class Large(Mapping[Any, Any]):

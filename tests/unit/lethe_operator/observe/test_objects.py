@@ -38,7 +38,8 @@ def test_an_object_never_becomes_older() -> None:
 
 def test_a_new_leader_finds_what_has_something_to_do() -> None:
     objects = WatchedObjects()
-    ended, active = {"name": "r1", "finishTime": "2026-03-01T12:00:00Z"}, {"name": "r2"}
+    active = {"name": "r2", "kind": "Vacuum"}
+    ended = {**active, "name": "r1", "finishTime": "2026-03-01T12:00:00Z"}
     statuses: dict[str, dict[str, Any]] = {
         "idle": {"observedGeneration": 1, "runs": [ended]},
         "edited": {"observedGeneration": 0},
@@ -138,7 +139,7 @@ def test_the_operators_own_write_is_known_at_once_and_no_news_from_the_watch() -
 
     told = [objects.record_event(DATASETS, "MODIFIED", a_dataset_at(v)) for v in (7, 8)]
 
-    assert (known(objects).status, told) == ({"phase": "8"}, [False, False])
+    assert (known(objects).stored.document, told) == ({"phase": "8"}, [False, False])
 
 
 @pytest.mark.parametrize(

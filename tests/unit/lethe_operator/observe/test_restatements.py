@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from lethe.contract.status import RestatementResult
 from lethe.kube import RESTATEMENTS, Document, ListPage, ResourceKind
 from lethe_operator.cluster.cache import KindListing
 from lethe_operator.probes import OperatorHealth
@@ -17,13 +18,15 @@ from lethe_operator.restatement.outcome import Assessment, RestatementPhase
 from tests.support.builders import NOW, ago
 from tests.support.fake_cluster import Client, FakeCluster
 from tests.support.resources import a_restatement, a_restatement_body
+from tests.support.statuses import a_condition, document
 
-ENDED = restatement_status.status(
-    a_restatement(),
-    Assessment(
-        RestatementPhase.SUCCEEDED, "True", "Succeeded", "3 rows deleted.", result={"snapshotId": 7423456789012345678}
-    ),
-    ago(seconds=100),
+RESULT = RestatementResult(snapshot_id=7423456789012345678)
+ENDED = document(
+    restatement_status.status(
+        a_restatement(),
+        Assessment(RestatementPhase.SUCCEEDED, "True", "Succeeded", "3 rows deleted.", result=RESULT),
+        ago(seconds=100),
+    )
 )
 
 
@@ -134,9 +137,9 @@ def test_what_the_operator_wrote_counts_at_once_and_is_no_news_when_the_watch_te
 
     story.known.put(running)
 
-    assert story.found().restatements[0].status == {"phase": "Running"}
+    assert story.found().restatements[0].status.phase == "Running"
     assert (story.tell(queued), story.tell(running)) == (False, False)
-    assert story.found().restatements[0].status == {"phase": "Running"}
+    assert story.found().restatements[0].status.phase == "Running"
     assert story.tell(story.server.patch(RESTATEMENTS, "ns", "a", {"spec": {"suspend": True}}))
 
 
@@ -212,7 +215,7 @@ def test_a_succeeded_restatement_is_only_returned_on_request() -> None:
     story.tell(story.end("a"))
 
     assert names(story.found()) == ["b"]
-    assert [r.status for r in story.known.done("ns", "flights")] == [ENDED]
+    assert [document(r.status) for r in story.known.done("ns", "flights")] == [ENDED]
 
 
 def test_a_failed_restatement_is_still_observed() -> None:
@@ -221,7 +224,7 @@ def test_a_failed_restatement_is_still_observed() -> None:
     failed = restatement_status.status(
         a_restatement(), Assessment(RestatementPhase.FAILED, "False", "R", "m", stalled=True), NOW
     )
-    story.server.patch(RESTATEMENTS, "ns", "a", {"status": failed}, "status")
+    story.server.patch(RESTATEMENTS, "ns", "a", {"status": document(failed)}, "status")
 
     assert names(story.found()) == ["a"]
 
@@ -243,7 +246,7 @@ def test_an_edited_restatement_is_observed_until_its_status_has_the_new_generati
         ],
         NOW,
     )
-    assert told.statuses["a"]["observedGeneration"] == edited["metadata"]["generation"]
+    assert told.statuses["a"].observed_generation == edited["metadata"]["generation"]
 
 
 def test_a_restatement_that_an_undo_names_is_observed() -> None:
@@ -273,7 +276,7 @@ def test_an_expired_restatement_is_observed_and_the_next_expiry_is_known() -> No
 def owed(reason: str, told: Any = None) -> dict[str, Any]:
     """The status of a succeeded Restatement with this state of its erasure."""
     status = "True" if reason == "Erased" else "False"
-    condition = {"type": "Erased", "status": status, "reason": reason, "lastTransitionTime": ago(hours=1).isoformat()}
+    condition = document(a_condition("Erased", status, reason))
     return {**ENDED, "conditions": [*ENDED["conditions"], condition], "erasure": told or {}}
 
 
@@ -284,7 +287,7 @@ def test_a_succeeded_restatement_is_observed_again_when_the_state_of_its_erasure
     for name, reason in reasons.items():
         body = story.server.patch(RESTATEMENTS, "ns", name, {"status": owed(reason, {"blockedByCount": 1})}, "status")
         story.tell(body)
-    same = 'False ErasureBlocked {"blockedByCount": 1}'
+    same = 'False ErasureBlocked {"blocked_by_count":1}'
 
     assert names(story.found()) == []
     assert owing(story, {keys["a"]: same, keys["b"]: same}) == []

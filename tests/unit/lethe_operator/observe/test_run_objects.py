@@ -15,6 +15,7 @@ from lethe_operator.settings import Settings
 
 from tests.support.builders import NOW, ago
 from tests.support.resources import a_consolidation, a_result
+from tests.support.statuses import document
 
 SPEC = a_consolidation()
 never = Documents(lambda _: b"")
@@ -150,7 +151,7 @@ def test_a_suspended_run_waits_and_neither_runs_nor_fails(kind: Launcher) -> Non
 
     assert queued.suspended == ("It waits until Kueue admits it to the queue team-a. Its Workload shows why it waits.")
     assert attempt_of(kind, by_hand).suspended == "It is suspended (spec.suspend), so it starts no pod."
-    shown = entry(queued, False, NOW)
+    shown = document(entry(queued, False, NOW))
     assert (queued.state, queued.waiting) == (AttemptState.ACTIVE, "")
     assert (shown["phase"], shown["reason"], shown["message"]) == ("Pending", "RunSuspended", queued.suspended)
 
@@ -160,5 +161,5 @@ def test_the_time_in_which_a_run_is_suspended_does_not_count() -> None:
     resumed = a_body(Launcher.JOB, startTime=ago(seconds=5).isoformat())
     late = a_body(Launcher.JOB, startTime=ago(seconds=45).isoformat())
 
-    assert "reason" not in entry(attempt_of(Launcher.JOB, resumed), False, NOW)
-    assert entry(attempt_of(Launcher.JOB, late), False, NOW)["reason"] == "PodWaiting"
+    assert "reason" not in document(entry(attempt_of(Launcher.JOB, resumed), False, NOW))
+    assert entry(attempt_of(Launcher.JOB, late), False, NOW).reason == "PodWaiting"

@@ -6,7 +6,6 @@ import pytest
 from lethe.contract.dataset import RunTemplate
 from lethe.contract.kubernetes import GIB
 from lethe.contract.run import AllowedOperation, ConsolidationSpec, RunKind
-from lethe_operator.dataset.decide import decide
 from lethe_operator.dataset.observe import Sources, observe
 from lethe_operator.dataset.tables import TableReader
 from lethe_operator.guards.preconditions import blocker
@@ -35,6 +34,7 @@ from tests.support.resources import (
     message,
 )
 from tests.support.small_lake import SmallLake
+from tests.support.statuses import decide
 
 INSIDE: dict[str, Any] = {  # all that a_dataset() names, and where a_table() lies
     "catalogs": ["main"],

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from lethe.contract.run import RunKind, RunSpec
 from lethe_operator.actions import Actions
-from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import (
     AttemptState,
@@ -36,6 +35,7 @@ from tests.support.resources import (
     an_attempt,
     condition,
 )
+from tests.support.statuses import decide
 
 HEAD = 7423456789012345678
 PATIENT = a_dataset(consolidation={"minBatches": 100, "maxAgeSeconds": 86400})

@@ -11,7 +11,6 @@ from lethe.contract.run import RunKind, RunSpec
 from lethe.ledger.ledger import RequestEntry
 from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker
 from lethe_operator.actions import Actions
-from lethe_operator.dataset.decide import decide
 from lethe_operator.metrics import numbers_of
 from lethe_operator.resources.observed import AttemptState, ObservedRun, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement
@@ -31,6 +30,7 @@ from tests.support.resources import (
     condition,
     message,
 )
+from tests.support.statuses import a_dataset_status, decide
 
 DATASET = a_dataset()
 ERASE = a_restatement("erase", operation="Erase", evictBySeconds=60)
@@ -210,7 +210,7 @@ def test_what_is_late_says_so_on_the_restatement_the_dataset_and_in_the_metrics(
     status, dataset = actions.restatement_statuses["erase"], actions.dataset_status
     assert dataset is not None
 
-    numbers = numbers_of(dataset, None, None, None, NOW)
+    numbers = numbers_of(a_dataset_status(**dataset), None, None, None, NOW)
 
     assert condition(status, "Erased") == ("False", "ErasureOverdue")
     assert message(status, "Erased").startswith(

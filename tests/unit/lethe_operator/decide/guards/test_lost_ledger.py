@@ -3,7 +3,6 @@
 import pytest
 from lethe.contract.run import AcceptedHead
 from lethe_operator.actions import Actions
-from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, Engine, LostLedger, ObservedRun
 
@@ -20,6 +19,7 @@ from tests.support.resources import (
     condition,
     message,
 )
+from tests.support.statuses import decide
 
 LOST = LostLedger(
     "LedgerLost", "air.flights: snapshot 5 has no ledger.", False, "u", 5, "s3://lake/_tombstones/7-root.json"

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.observed import CatalogPlace, NoTable
 from lethe_operator.resources.restatement import Restatement
 
 from tests.support.builders import NOW, a_ledger, ago
 from tests.support.resources import SETTINGS, a_dataset, a_restatement, a_table, a_world, condition, message
+from tests.support.statuses import decide
 
 OWN, VICTIM = "s3://lake/warehouse/air/flights", "s3://lake/placed/sales/orders"
 REMOTE = {"main": CatalogPlace("", "s3://lake/warehouse")}

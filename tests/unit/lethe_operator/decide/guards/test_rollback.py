@@ -8,7 +8,6 @@ import pytest
 from lethe.contract.run import RunKind
 from lethe.ledger.ledger import Ledger
 from lethe_operator.actions import Actions
-from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, Engine, NoTable, Observation, TableView
 from lethe_operator.resources.restatement import Restatement
@@ -31,6 +30,7 @@ from tests.support.resources import (
     condition,
     message,
 )
+from tests.support.statuses import a_condition, a_restatement_status, decide, document
 
 EAGER = {"consolidation": {"minBatches": 1}}
 A, OLD = a_buffered("A"), a_buffered("OLD")
@@ -99,7 +99,7 @@ def test_the_head_that_was_seen_stays_in_the_status_so_that_the_next_look_stops_
 
     actions = decided(dataset, at(4))
 
-    assert actions.dataset_status["table"] == dataset.status["table"]  # type: ignore[index]
+    assert actions.dataset_status["table"] == document(dataset.status.table)  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -235,17 +235,8 @@ def test_a_run_that_found_the_table_rolled_back_is_tried_again_once_that_is_sett
 
 
 def _succeeded(name: str = "done") -> Restatement:
-    conditions = [
-        {
-            "type": "Succeeded",
-            "status": "True",
-            "reason": "Succeeded",
-            "message": "",
-            "lastTransitionTime": NOW.isoformat(),
-        }
-    ]
-    status = {"phase": "Succeeded", "conditions": conditions, "result": {"snapshotId": 3, "rowsDeleted": 5}}
-    return a_restatement(name, status=status)
+    result = {"snapshotId": 3, "rowsDeleted": 5}
+    return a_restatement(name, status=a_restatement_status(a_condition(), phase="Succeeded", result=result))
 
 
 @pytest.mark.parametrize("dataset", [saw(), saw(accept="2")], ids=["asked", "accepted"])

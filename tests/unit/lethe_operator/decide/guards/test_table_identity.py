@@ -1,12 +1,10 @@
 """A Dataset works on the table that it has seen, and on no other table of the same name, until somebody accepts that one."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from lethe.contract.run import RunKind
 from lethe_operator.actions import Actions
-from lethe_operator.dataset.decide import decide
 from lethe_operator.dataset.observe import _doubts_what_succeeded
 from lethe_operator.erasure.decide import is_awaited
 from lethe_operator.resources.dataset import Dataset
@@ -15,6 +13,7 @@ from lethe_operator.resources.restatement import Restatement
 
 from tests.support.builders import NOW, a_history, a_ledger, a_request_entry, a_snapshot
 from tests.support.resources import SETTINGS, a_buffered, a_dataset, a_restatement, a_table, a_world, condition, message
+from tests.support.statuses import a_condition, a_restatement_status, decide, document, showing
 
 OLD, NEW = "11111111-old", "22222222-new"
 CREATE = {"catalog": "main", "name": "air.flights", "create": {"schema": "v int"}}
@@ -34,16 +33,13 @@ def a_dataset_that_saw(uuid: str | None, accept: str | None = None, heard: str |
 
 def done(name: str = "erase-a") -> Restatement:
     """An Erase that was verified."""
-    conditions = [
-        {"type": t, "status": "True", "reason": r, "message": "", "lastTransitionTime": NOW.isoformat()}
-        for t, r in (("Succeeded", "Succeeded"), ("Erased", "Erased"))
-    ]
-    status = {
-        "phase": "Succeeded",
-        "conditions": conditions,
-        "result": {"snapshotId": 3, "rowsDeleted": 5},
-        "erasure": {"record": "s3://lake/record.json"},
-    }
+    status = a_restatement_status(
+        a_condition(),
+        a_condition("Erased"),
+        phase="Succeeded",
+        result={"snapshotId": 3, "rowsDeleted": 5},
+        erasure={"record": "s3://lake/record.json"},
+    )
     return a_restatement(name, status=status)
 
 
@@ -70,7 +66,7 @@ def test_a_table_with_another_uuid_stops_everything_and_names_both() -> None:
     assert (kinds(actions), actions.sweep, stalled(actions)) == ([], (), "TableReplaced")
     for told in (OLD, NEW, f"--overwrite lethe.dev/accept-head={NEW} "):
         assert told in message(actions.dataset_status, "Ready")
-    assert actions.dataset_status["table"] == dataset.status["table"]  # type: ignore[index]
+    assert actions.dataset_status["table"] == document(dataset.status.table)  # type: ignore[index]
 
 
 def test_no_table_is_created_in_place_of_one_that_was_seen() -> None:
@@ -80,7 +76,7 @@ def test_no_table_is_created_in_place_of_one_that_was_seen() -> None:
 
     assert (kinds(actions), stalled(actions)) == ([], "TableDropped")
     assert f"lethe.dev/accept-head=none/{OLD} " in message(actions.dataset_status, "Ready")
-    assert actions.dataset_status["table"] == dataset.status["table"]  # type: ignore[index]
+    assert actions.dataset_status["table"] == document(dataset.status.table)  # type: ignore[index]
 
 
 @pytest.mark.parametrize("accept", ["22222222", OLD, "3", "none", f"none/{OLD}"])
@@ -118,7 +114,7 @@ def test_a_table_that_is_brought_back_goes_on_by_itself() -> None:
     stopped = decided(a_dataset_that_saw(OLD), a_table(uuid=NEW))
 
     grown = a_table(uuid=OLD, head_id=4, ancestry=a_history(a_snapshot(3), a_snapshot(4, 3)))
-    again = decided(replace(a_dataset_that_saw(OLD), status=stopped.dataset_status), grown)
+    again = decided(showing(a_dataset_that_saw(OLD), stopped.dataset_status), grown)
     assert kinds(again) == [RunKind.CONSOLIDATION]
 
 
@@ -129,7 +125,7 @@ def test_a_claim_of_another_dataset_does_not_make_the_table_forgotten() -> None:
     actions = decided(dataset, a_table(uuid=NEW, claim="ns/other"))
 
     assert stalled(actions) == "TableClaimed"
-    assert actions.dataset_status["table"] == dataset.status["table"]  # type: ignore[index]
+    assert actions.dataset_status["table"] == document(dataset.status.table)  # type: ignore[index]
 
 
 def test_restatements_of_another_table_show_it_and_claim_no_erasure() -> None:
@@ -139,7 +135,7 @@ def test_restatements_of_another_table_show_it_and_claim_no_erasure() -> None:
     assert condition(status, "Succeeded") == ("False", "RolledBack")
     assert condition(status, "Erased") == ("False", "TableReplaced")
     assert status["erasure"] == {"record": "s3://lake/record.json"}
-    assert not is_awaited(status)
+    assert not is_awaited(a_restatement_status(**status))
 
 
 def test_while_a_table_is_missing_the_status_of_its_restatements_stays() -> None:

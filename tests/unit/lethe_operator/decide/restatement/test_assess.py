@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from lethe.contract.result import Phase, Progress, RequestResult
 from lethe.contract.settings import Operation
+from lethe.contract.status import RestatementStatus
 from lethe_operator.actions import Launch
-from lethe_operator.dataset.decide import decide
 from lethe_operator.guards.preconditions import RunBlocker
 from lethe_operator.resources.observed import AttemptState, NoTable, ObservedRun, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement
@@ -30,6 +30,7 @@ from tests.support.resources import (
     condition,
     message,
 )
+from tests.support.statuses import a_condition, a_restatement_status, decide, document
 
 REVERT = a_restatement()
 
@@ -86,7 +87,7 @@ def test_what_the_ledger_holds_has_succeeded_whatever_the_pod_said(run: Observed
     found = standing(run=run, table=committed(REVERT, snapshot_id=8642949070972100074, rows_deleted=3, group_size=1))
 
     assert (found.phase, found.succeeded, found.ready) == ("Succeeded", "True", None)
-    assert (found.result["snapshotId"], found.result["rowsDeleted"]) == (8642949070972100074, 3)  # type: ignore[index]
+    assert (found.result.snapshot_id, found.result.rows_deleted) == (8642949070972100074, 3)  # type: ignore[index]
 
 
 def test_an_erase_by_records_reports_the_rows_that_it_removed_and_none_that_it_hid() -> None:
@@ -96,10 +97,10 @@ def test_an_erase_by_records_reports_the_rows_that_it_removed_and_none_that_it_h
     by_records, by_batches = (succeeded(result, batches, NOW, by_keys=False).result for batches in (0, 1))
 
     assert by_records is not None
-    assert by_records["rowsErased"] == 3
-    assert not by_records.keys() & {"rowsDeleted", "rowsAdded"}
+    assert by_records.rows_erased == 3
+    assert (by_records.rows_deleted, by_records.rows_added) == (None, None)
     assert by_batches is not None
-    assert by_batches["rowsDeleted"] == 0
+    assert by_batches.rows_deleted == 0
 
 
 @pytest.mark.parametrize("rows", [0, 3])
@@ -111,7 +112,7 @@ def test_a_replay_by_keys_reports_the_rows_that_it_removed(rows: int) -> None:
     found = standing(fix, table=committed(fix, operation="Replay", rows_added=3, rows_erased=rows))
 
     assert found.result is not None
-    assert (found.result["rowsErased"], found.result["rowsAdded"], found.result["rowsDeleted"]) == (rows, 3, 0)
+    assert (found.result.rows_erased, found.result.rows_added, found.result.rows_deleted) == (rows, 3, 0)
     assert f"{rows} rows with the keys of its replacement were removed" in found.message
 
 
@@ -125,7 +126,7 @@ def test_one_created_again_with_the_same_spec_reports_the_old_result_without_a_r
 def test_unknown_batch_ids_are_reported() -> None:
     found = standing(table=committed(REVERT, unknown_batch_ids_count=1, unknown_batch_ids=("A",)))
 
-    assert found.plan == {"batches": 1, "unknownBatchIdsCount": 1, "unknownBatchIds": ["A"]}
+    assert document(found.plan) == {"batches": 1, "unknownBatchIdsCount": 1, "unknownBatchIds": ["A"]}
     assert "1 batch ids were unknown" in found.message
 
 
@@ -136,10 +137,10 @@ def test_what_had_been_taken_back_before_is_said_and_counted() -> None:
 
     assert (twice.phase, twice.succeeded) == ("Succeeded", "True")
     assert twice.result is not None
-    assert twice.result["alreadyDeletedBatchIdsCount"] == 2
+    assert twice.result.already_deleted_batch_ids_count == 2
     assert "2 of its batches were already deleted" in twice.message
     assert once.result is not None
-    assert "alreadyDeletedBatchIdsCount" not in once.result
+    assert once.result.already_deleted_batch_ids_count is None
     assert "before" not in once.message
 
 
@@ -211,7 +212,9 @@ def test_a_cancelled_one_is_as_its_author_wants_it_and_stalls_nobody_now_or_at_t
     types = ("Ready", "Reconciling", "Stalled", "Succeeded")
     assert [condition(first, t)[0] for t in types] == ["True", "False", "False", "False"]
     assert first == again
-    assert [(e.reason, e.warning) for e in restatement_status.events("revert-a", {}, first)] == [("Cancelled", False)]
+    assert [(e.reason, e.warning) for e in restatement_status.events("revert-a", RestatementStatus(), first)] == [
+        ("Cancelled", False)
+    ]
 
 
 def test_cancel_stops_the_run_first() -> None:
@@ -295,10 +298,8 @@ def test_an_end_that_the_table_does_not_know_of_is_repeated_with_a_pause() -> No
 )
 def test_what_has_ended_stays_ended(status: str, written: str | None, phase: str, table: Any) -> None:
     """A request ends once, also if its table is gone or cannot be read. For an unknown phase the condition Succeeded decides."""
-    conditions = [
-        {"type": "Succeeded", "status": status, "reason": "R", "message": "m", "lastTransitionTime": NOW.isoformat()}
-    ]
-    ended = a_restatement(status={"phase": written, "conditions": conditions, "result": {"rowsDeleted": 1}})
+    succeeded = a_condition(status=status, message="m")
+    ended = a_restatement(status=a_restatement_status(succeeded, phase=written, result={"rowsDeleted": 1}))
 
     found = standing(ended, table=table)
 
@@ -307,7 +308,7 @@ def test_what_has_ended_stays_ended(status: str, written: str | None, phase: str
         found.succeeded,
         found.reason,
         found.ready,
-        found.result,
+        document(found.result),
     )
 
 

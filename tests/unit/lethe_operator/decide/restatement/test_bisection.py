@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from lethe.contract.result import Phase, Progress
 from lethe_operator.actions import Actions, Launch
-from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.resources.restatement import Restatement
@@ -24,6 +23,7 @@ from tests.support.resources import (
     a_world,
     an_attempt,
 )
+from tests.support.statuses import decide
 
 CRASHED: dict[str, Any] = {"exit_code": 134}
 BEGUN = Progress(run_id="x", phase=Phase.PLANNING, updated_time=NOW)

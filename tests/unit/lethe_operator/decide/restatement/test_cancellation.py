@@ -5,13 +5,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lethe_operator.dataset.decide import without_dataset
+from lethe.contract.status import RestatementStatus
 from lethe_operator.resources.observed import AttemptState, ObservedRun, Unavailable
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.restatement import status as restatement_status
 
 from tests.support.builders import NOW, a_ledger, a_request_entry, ago
 from tests.support.resources import a_group, a_restatement, a_run, a_table, an_attempt, condition, message
+from tests.support.statuses import without_dataset
 from tests.unit.lethe_operator.queueing import R, decided, ended, members, seen
 
 # One hour old, as everything here.
@@ -164,7 +165,7 @@ def test_time_that_is_over_is_a_failure_that_stays_one() -> None:
     again = decided(failed)
 
     assert condition(failed.status, "Stalled") == ("True", "DeadlineExceeded")
-    (event,) = restatement_status.events("r0", {}, failed.status)
+    (event,) = restatement_status.events("r0", RestatementStatus(), failed.status)
     assert (event.reason, event.warning) == ("DeadlineExceeded", True)
     assert (again.restatement_statuses, again.launches) == ({}, ())
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from lethe.contract.result import RequestResult, RestatementPlan
-from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.resources.restatement import Restatement
 
@@ -24,6 +23,7 @@ from tests.support.resources import (
     condition,
     message,
 )
+from tests.support.statuses import a_condition, a_restatement_status, decide
 from tests.unit.lethe_operator.queueing import R, came, decided, ended, members, seen
 
 DRY = a_restatement("dry", dryRun=True, batchIds=["A", "X"])
@@ -83,10 +83,9 @@ def test_what_the_run_told_is_its_status_and_it_has_succeeded_as_planned() -> No
 
 def test_once_told_it_stays_so_though_the_table_does_not_know_it_whoever_rolls_it_back() -> None:
     """Of a Restatement that was carried out the table's not knowing would mean that it was rolled back."""
-    status = {"phase": "Succeeded", "plan": {"files": 5}}
-    conditions = [{"type": "Succeeded", "status": "True", "reason": "Planned", "lastTransitionTime": NOW.isoformat()}]
-    told = a_restatement("dry", dryRun=True, status={**status, "conditions": conditions})
-    real = a_restatement("real", status={**status, "conditions": conditions})
+    status = a_restatement_status(a_condition(reason="Planned"), phase="Succeeded", plan={"files": 5})
+    told = a_restatement("dry", dryRun=True, status=status)
+    real = a_restatement("real", status=status)
     before = {"table": {"uuid": "table-uuid", "snapshotId": 1, "sequenceNumber": 5}}
     world = a_world(restatements=(told, real), table=a_table())
 

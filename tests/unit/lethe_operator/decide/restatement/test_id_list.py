@@ -30,6 +30,7 @@ from tests.support.resources import (
     condition,
     message,
 )
+from tests.support.statuses import a_condition, a_restatement_status, showing
 from tests.unit.lethe_operator.queueing import R, decided, ended, members, seen
 
 URI = "s3://lake/ids.txt"
@@ -136,8 +137,7 @@ def test_it_is_read_again_after_a_while_and_one_that_was_not_there_sooner(client
 def test_what_has_ended_is_not_read_and_what_is_not_asked_for_is_forgotten(client: Client) -> None:
     lists = IdLists()
     put(client, data={"ids": "a"})
-    over = [{"type": "Succeeded", "status": "True", "reason": "Succeeded", "lastTransitionTime": NOW.isoformat()}]
-    done = by_map(status={"conditions": over})
+    done = by_map(status=a_restatement_status(a_condition()))
 
     assert attached(client, lists, done) == [done]
     assert client.requests == []
@@ -221,7 +221,7 @@ def test_a_list_that_has_changed_is_refused_whoever_remembers_it(known_by: str) 
     failed = ended(300, before, state=AttemptState.FAILED, exit_code=None)
     status = seen(decided(before), [before])[0].status if known_by == "status" else {}
 
-    changed = replace(listing(by_map(), "a", "c"), status=status)
+    changed = showing(listing(by_map(), "a", "c"), status)
     actions = decided(changed, runs=(failed,) if known_by == "run" else ())
 
     told = actions.restatement_statuses["m"]
@@ -229,7 +229,7 @@ def test_a_list_that_has_changed_is_refused_whoever_remembers_it(known_by: str) 
     assert actions.launches == ()
     if known_by == "status":
         assert told["plan"] == {"batchIds": {"count": 2, "sha256": SHA}}
-    unchanged = replace(listing(by_map(), "a", "b"), status=status)
+    unchanged = showing(listing(by_map(), "a", "b"), status)
     assert members(decided(unchanged, runs=(failed,) if known_by == "run" else ())) == ["m"]
 
 

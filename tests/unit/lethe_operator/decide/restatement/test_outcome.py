@@ -1,6 +1,5 @@
 """What becomes of the members of a run when it has ended, and of those that are tried again."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,6 +9,7 @@ from lethe_operator.resources.observed import AttemptState
 
 from tests.support.builders import NOW, a_ledger, a_request_entry
 from tests.support.resources import a_group, a_restatement, a_result, a_run, a_table, an_attempt, condition
+from tests.support.statuses import showing
 from tests.unit.lethe_operator.queueing import R, came, decided, ended, members
 
 
@@ -128,7 +128,7 @@ def test_what_a_group_was_told_stays_until_each_of_its_members_has_ended() -> No
     shown = {"runs": told.dataset_status["runs"]}  # type: ignore[index]
 
     def left(*names: str) -> tuple[str, ...]:
-        seen = [replace(r, status=told.restatement_statuses[r.meta.name]) for r in R[:3] if r.meta.name in names]
+        seen = [showing(r, told.restatement_statuses[r.meta.name]) for r in R[:3] if r.meta.name in names]
         rest = [r for r in R[:3] if r.meta.name not in names]
         return decided(*seen, *rest, runs=(over,), status=shown).drop_keys
 

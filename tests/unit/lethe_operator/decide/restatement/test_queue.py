@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from lethe.buffer.layout import BufferedBatch
-from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.restatement import queue as groups
@@ -24,6 +23,7 @@ from tests.support.resources import (
     an_attempt,
     condition,
 )
+from tests.support.statuses import decide
 from tests.unit.lethe_operator.queueing import R, came, decided, ended, members
 
 # --- who -----------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from lethe.contract.result import RequestResult
 from lethe.kube import CONFIG_MAPS, JOBS
 from lethe.ledger.lineage import Snapshot
 from lethe_operator.actions import Actions
-from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.observed import AttemptState, Engine, NotListed, ObservedRun, WorkerView
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.restatement.assess import wants_listing
@@ -36,6 +35,7 @@ from tests.support.resources import (
     condition,
     message,
 )
+from tests.support.statuses import decide, showing
 from tests.unit.lethe_operator.queueing import members
 
 COLUMN, SECRET = "tailnum", "erase-request-17"
@@ -315,7 +315,7 @@ def again(
         answer: What its own run has told; None: it had none.
         created: When the Restatement that was carried out was; None: an earlier version did, which kept no such time.
     """
-    erase = replace(an_erase(), status=status or {})
+    erase = showing(an_erase(), status)
     entry = a_request_entry(erase.key, operation="Erase", requested_time=created, values_digest="k:d")
     runs: tuple[ObservedRun, ...] = ()
     if answer is not None:

@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+from lethe.contract.status import RestatementStatus
 from lethe_operator.actions import Actions
-from lethe_operator.dataset.decide import without_dataset
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.restatement.observe import RestatementCache
 from lethe_operator.restatement.outcome import Assessment, RestatementPhase
@@ -12,13 +12,13 @@ from lethe_operator.restatement.status import DELETED_AT_ONCE, ExpiredRestatemen
 
 from tests.support.builders import NOW, a_ledger, a_request_entry, ago
 from tests.support.resources import a_restatement, a_restatement_body, a_table
+from tests.support.statuses import a_condition, a_restatement_status, document, without_dataset
 from tests.unit.lethe_operator.queueing import decided
 
 
-def status(seconds_ago: float, succeeded: str = "True") -> dict[str, Any]:
-    at = ago(seconds=seconds_ago).isoformat()
-    told = [{"type": "Succeeded", "status": succeeded, "reason": "R", "message": "", "lastTransitionTime": at}]
-    return {"phase": "P", "observedGeneration": 1, "conditions": told}
+def status(seconds_ago: float, succeeded: str = "True") -> RestatementStatus:
+    condition = a_condition(status=succeeded, at=ago(seconds=seconds_ago))
+    return a_restatement_status(condition, phase="P", observedGeneration=1)
 
 
 def one(ttl: int | None, seconds_ago: float = 100, name: str = "r", **changes: Any) -> Restatement:
@@ -27,7 +27,7 @@ def one(ttl: int | None, seconds_ago: float = 100, name: str = "r", **changes: A
 
 
 def ended(r: Restatement, succeeded: str = "True") -> Assessment:
-    at = r.status["conditions"][0]["lastTransitionTime"] if r.status else None
+    at = document(r.status)["conditions"][0]["lastTransitionTime"] if r.status.conditions else None
     return Assessment(
         RestatementPhase.SUCCEEDED, succeeded, "R", "", finished_time=datetime.fromisoformat(at) if at else None
     )

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from lethe.ledger.ledger import Ledger
 from lethe_operator.actions import Actions
-from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.runs import spec as run_specs
@@ -22,6 +21,7 @@ from tests.support.resources import (
     condition,
     message,
 )
+from tests.support.statuses import a_condition, a_restatement_status, decide
 
 REVERT = a_restatement("revert-a")
 
@@ -91,10 +91,8 @@ def test_what_it_met_before_may_be_deleted() -> None:
     ("status", "reason"), [("False", "Cancelled"), ("True", "Succeeded")], ids=["ended", "forgotten"]
 )
 def test_there_is_nothing_to_take_back_of_one_that_is_not_in_the_table(status: str, reason: str) -> None:
-    conditions = [
-        {"type": "Succeeded", "status": status, "reason": reason, "message": "", "lastTransitionTime": NOW.isoformat()}
-    ]
-    ended = a_restatement("revert-a", status={"phase": "P", "conditions": conditions})
+    shown = a_restatement_status(a_condition(status=status, reason=reason), phase="P")
+    ended = a_restatement("revert-a", status=shown)
 
     actions = decided(an_undo(), ended, ledger=a_ledger())
 

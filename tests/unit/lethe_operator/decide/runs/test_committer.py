@@ -8,7 +8,6 @@ import pytest
 from lethe.contract.run import MailboxEntry, RunSpec
 from lethe.kube import CONFIG_MAPS, LEASES, ROLE_BINDINGS, ROLES
 from lethe_operator.actions import Actions, Launch
-from lethe_operator.dataset.decide import decide
 from lethe_operator.dataset.settled_runs import committer_view
 from lethe_operator.resources.observed import Attempt, AttemptState, Engine, ObservedRun, WorkerView
 from lethe_operator.runs import names
@@ -33,6 +32,7 @@ from tests.support.resources import (
     an_attempt,
     condition,
 )
+from tests.support.statuses import decide
 from tests.unit.lethe_operator.queueing import R, members
 
 MAILBOX = {"app.kubernetes.io/name": "lethe"}  # the chart's label, by which the operator watches it

@@ -11,7 +11,6 @@ from lethe.buffer.layout import BufferedBatch
 from lethe.buffer.promotion import FILES_AT_MOST, OBJECTS_AT_MOST
 from lethe.contract.run import RunSpec
 from lethe_operator.actions import Actions
-from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.observed import AttemptState, Engine, Observation, ObservedRun, WorkerView
 from lethe_operator.runs.spec import AGAIN_AFTER
 
@@ -30,6 +29,7 @@ from tests.support.resources import (
     a_world,
     an_attempt,
 )
+from tests.support.statuses import decide
 
 REGISTERS = {"consolidation": {"mode": "Register"}}
 ALIVE = WorkerView(alive=True)

@@ -13,6 +13,7 @@ from lethe_operator.runs.retry import SHOWN_AT_MOST, entries, entry, events, out
 
 from tests.support.builders import NOW, a_run_result
 from tests.support.resources import a_result, a_vacuum, an_attempt
+from tests.support.statuses import document
 
 PURGED = "2 tombstones purged, 1 files rewritten, 0 files deleted, 3 snapshots expired"
 
@@ -95,11 +96,15 @@ def an_entry(state: AttemptState = AttemptState.ACTIVE, executors: ExecutorState
     return entry(an_attempt(run, state, progress=progress, **changes), False, NOW)
 
 
+def shown(*args: Any, **changes: Any) -> Any:
+    return document(an_entry(*args, **changes))
+
+
 def test_a_run_shows_how_many_of_its_executors_run() -> None:
-    found = an_entry(executors=ExecutorState(planned=4, running=3))
+    found = shown(executors=ExecutorState(planned=4, running=3))
 
     assert (found["executors"], found["message"], found.get("reason")) == ("3/4", "step 1", None)
-    assert "executors" not in an_entry()
+    assert "executors" not in shown()
 
 
 @pytest.mark.parametrize(
@@ -119,7 +124,7 @@ def test_a_run_with_too_few_executors_says_why_and_an_event_too(
 ) -> None:
     found = an_entry(executors=state, executors_waiting=waiting)
 
-    assert (found["reason"], found["message"], found["phase"]) == ("ExecutorsMissing", said, "PurgeData")
+    assert (found.reason, found.message, found.phase) == ("ExecutorsMissing", said, "PurgeData")
     (event,) = events("flights", [], [found])
     assert (event.reason, event.warning) == ("ExecutorsMissing", True)
     assert said in event.message
@@ -127,15 +132,15 @@ def test_a_run_with_too_few_executors_says_why_and_an_event_too(
 
 
 def test_a_run_that_was_deleted_before_it_ended_is_an_event() -> None:
-    active, ended = an_entry(), {**an_entry(), "name": "ended", "phase": "Succeeded"}
+    active, ended = an_entry(), an_entry().model_copy(update={"name": "ended", "phase": "Succeeded"})
 
     (event,) = events("flights", [active, ended], [ended])
 
     assert (event.reason, event.warning) == ("RunDeleted", True)
-    assert f"{active['name']} was deleted before it ended" in event.message
+    assert f"{active.name} was deleted before it ended" in event.message
     assert events("flights", [active, ended], [active, ended]) == ()
     assert events("flights", [ended], []) == ()
-    others = [{**ended, "name": f"other-{n}"} for n in range(SHOWN_AT_MOST)]
+    others = [ended.model_copy(update={"name": f"other-{n}"}) for n in range(SHOWN_AT_MOST)]
     assert "RunDeleted" not in {e.reason for e in events("flights", [active], others)}, "it may have no room"
 
 
@@ -147,11 +152,13 @@ def test_a_run_whose_end_nobody_reported_ended_when_that_was_seen() -> None:
     seen = entries([run], None, [], NOW)
     later = entries([run], None, seen, NOW + timedelta(hours=1))
 
-    assert [(e["phase"], e["reason"], e["finishTime"]) for e in later] == [("Failed", "WarmDriverAway", timestamp(NOW))]
+    assert [(e["phase"], e["reason"], e["finishTime"]) for e in map(document, later)] == [
+        ("Failed", "WarmDriverAway", timestamp(NOW))
+    ]
 
 
 def test_executors_that_are_just_starting_are_not_missing() -> None:
-    assert "reason" not in an_entry(executors_waiting="2 executor pods do not start: x", ago_seconds=5)
+    assert "reason" not in shown(executors_waiting="2 executor pods do not start: x", ago_seconds=5)
 
 
 def test_a_finished_run_says_what_it_lacked() -> None:
@@ -162,7 +169,7 @@ def test_a_finished_run_says_what_it_lacked() -> None:
     lost = an_entry(AttemptState.SUCCEEDED, ExecutorState(planned=4, running=4, message="m", lost=2), **done)
     whole = an_entry(AttemptState.SUCCEEDED, ExecutorState(planned=4, running=4), **done)
 
-    assert [e["message"] for e in (alone, lost, whole)] == [
+    assert [e.message for e in (alone, lost, whole)] == [
         f"{PURGED}. {why}",
         f"{PURGED}. 2 executors were lost.",
         f"{PURGED}.",

@@ -8,7 +8,6 @@ import pytest
 from lethe.contract.kubernetes import GIB, MIB
 from lethe.contract.run import RunSpec
 from lethe_operator.actions import Actions
-from lethe_operator.dataset.decide import decide
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.observed import AttemptState, Engine, ObservedRun, WorkerView
 from lethe_operator.runs.retry import failure
@@ -31,6 +30,7 @@ from tests.support.resources import (
     a_world,
     an_attempt,
 )
+from tests.support.statuses import decide
 
 ALIVE = WorkerView(alive=True, starting=True)
 GONE = WorkerView(alive=False)

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from lethe.contract.result import VacuumResult
 from lethe.contract.settings import RunFamily
+from lethe.contract.status import VacuumSpeed
 from lethe.ledger.ledger import Erasure, Ledger
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
-from lethe_operator.vacuum.triggers import Measured, deadline
+from lethe_operator.vacuum.triggers import UNMEASURED, bytes_per_second, deadline, measured_after
 
 from tests.support.builders import NOW, a_ledger, a_tombstone
 from tests.support.resources import a_policy
@@ -27,7 +28,7 @@ def a_result(**changes: Any) -> VacuumResult:
     return VacuumResult(run_id="r", family=RunFamily.VACUUM, outcome="Committed", finished_time=NOW, **changes)
 
 
-def starts(measured: Measured, bytes: int, lead: int = 0, **limits: Any) -> timedelta:
+def starts(measured: VacuumSpeed, bytes: int, lead: int = 0, **limits: Any) -> timedelta:
     """How long before the evictBy a vacuum is due."""
     policy = a_policy(triggers={"evictByLeadSeconds": lead}, limits=limits)
     return NOW - deadline(NOW, bytes, measured, policy.spec).starts_by
@@ -38,48 +39,49 @@ def starts(measured: Measured, bytes: int, lead: int = 0, **limits: Any) -> time
 
 def test_the_latest_start_follows_from_what_earlier_vacuums_took() -> None:
     """100 GiB at 1 GiB a minute, five minutes to start, two for the expiry, an hour for what goes wrong."""
-    measured = Measured().after("j", a_result(bytes_rewritten=5 * GIB, purge_seconds=300, expiry_seconds=120))
+    measured = measured_after(UNMEASURED, "j", a_result(bytes_rewritten=5 * GIB, purge_seconds=300, expiry_seconds=120))
 
     assert starts(measured, 100 * GIB) == timedelta(minutes=100 + 5 + 2 + 60)
 
 
 def test_a_longer_lead_counts_more() -> None:
-    assert starts(Measured(), GIB, lead=7 * 86_400) == 7 * DAY
+    assert starts(UNMEASURED, GIB, lead=7 * 86_400) == 7 * DAY
 
 
 def test_before_anything_was_measured_it_is_assumed_to_take_long() -> None:
     """20 MiB a second, ten minutes for the expiry."""
-    assert starts(Measured(), 72_000 * 1024**2) == timedelta(hours=1) + timedelta(minutes=5 + 10 + 60)
+    assert starts(UNMEASURED, 72_000 * 1024**2) == timedelta(hours=1) + timedelta(minutes=5 + 10 + 60)
 
 
 def test_each_of_several_runs_has_to_start() -> None:
-    whole, by_bytes = starts(Measured(), 100 * GIB), starts(Measured(), 100 * GIB, maxBytesPerRun="10Gi")
+    whole, by_bytes = starts(UNMEASURED, 100 * GIB), starts(UNMEASURED, 100 * GIB, maxBytesPerRun="10Gi")
 
     assert by_bytes - whole == 9 * timedelta(minutes=5)
-    assert starts(Measured(), 20 * 1024**2 * 7200, maxRunSeconds=3600) - starts(
-        Measured(), 20 * 1024**2 * 7200
+    assert starts(UNMEASURED, 20 * 1024**2 * 7200, maxRunSeconds=3600) - starts(
+        UNMEASURED, 20 * 1024**2 * 7200
     ) == timedelta(minutes=5)
 
 
 def test_a_run_of_a_few_seconds_is_not_measured() -> None:
     """Reading a megabyte takes as long as starting to."""
-    measured = Measured().after("j", a_result(bytes_rewritten=1000, purge_seconds=9, expiry_seconds=3))
+    measured = measured_after(UNMEASURED, "j", a_result(bytes_rewritten=1000, purge_seconds=9, expiry_seconds=3))
 
-    assert (measured.bytes_per_second, measured.expiry_seconds) == (Measured().bytes_per_second, 3)
+    assert (bytes_per_second(measured), measured.expiry_seconds) == (bytes_per_second(UNMEASURED), 3)
 
 
 def test_a_run_is_measured_once_and_older_ones_count_for_less() -> None:
-    one = Measured().after("j", a_result(bytes_rewritten=6000, purge_seconds=100))
+    one = measured_after(UNMEASURED, "j", a_result(bytes_rewritten=6000, purge_seconds=100))
 
-    assert one.after("j", a_result(bytes_rewritten=6000, purge_seconds=100)) == one
-    assert one.after("k", a_result(bytes_rewritten=12_000, purge_seconds=100)).bytes_per_second == 100
+    assert measured_after(one, "j", a_result(bytes_rewritten=6000, purge_seconds=100)) == one
+    assert bytes_per_second(measured_after(one, "k", a_result(bytes_rewritten=12_000, purge_seconds=100))) == 100
 
 
 def test_the_longest_expiry_is_remembered_for_a_while() -> None:
-    measured = Measured().after("a", a_result(expiry_seconds=100)).after("b", a_result(expiry_seconds=20))
+    measured = measured_after(UNMEASURED, "a", a_result(expiry_seconds=100))
+    measured = measured_after(measured, "b", a_result(expiry_seconds=20))
 
     assert measured.expiry_seconds == 60
-    assert measured.after("c", a_result(expiry_seconds=300)).expiry_seconds == 300
+    assert measured_after(measured, "c", a_result(expiry_seconds=300)).expiry_seconds == 300
 
 
 def test_what_was_measured_outlives_jobs_and_operator() -> None:
@@ -97,7 +99,7 @@ def test_what_was_measured_outlives_jobs_and_operator() -> None:
 
 
 def test_bytes_beyond_all_measure_break_nothing() -> None:
-    slow = Measured(bytes=1, seconds=100_000)
+    slow = VacuumSpeed(bytes=1, seconds=100_000)
 
     assert starts(slow, 10**18) > 3000 * DAY
 

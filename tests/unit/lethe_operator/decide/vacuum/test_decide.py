@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from lethe.contract.status import PolicyDataset
 from lethe_operator.guards.preconditions import RunBlocker
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, Observation, TableView
@@ -12,6 +13,7 @@ from lethe_operator.vacuum.decide import VacuumVerdict, decide_vacuum
 
 from tests.support.builders import NOW, a_ledger, ago
 from tests.support.resources import SETTINGS, a_dataset, a_policy, a_run, a_table, a_vacuum, a_world, an_attempt
+from tests.support.statuses import a_policy_status, document, vacuum_documents
 
 FOUR = a_table(a_ledger("A", "B", "C", "D"))
 NOW_PLEASE = {"annotations": {"lethe.dev/vacuum-now": "2026-03-01"}}
@@ -25,7 +27,8 @@ def decided(
     **world: Any,
 ) -> VacuumVerdict:
     seen: Observation = a_world(table=table, policies=policies, **world)
-    return decide_vacuum(dataset or a_dataset(), seen, blocker, NOW, SETTINGS)
+    verdict = decide_vacuum(dataset or a_dataset(), seen, blocker, NOW, SETTINGS)
+    return vacuum_documents(verdict)
 
 
 def told(verdict: VacuumVerdict, policy: str = "air") -> tuple[str, str]:
@@ -165,10 +168,15 @@ def test_the_annotation_asks_for_one_vacuum_below_every_trigger() -> None:
     assert None is decided(a_policy(), dataset=dataset, table=table, runs=(done,)).launch
 
 
+def with_entry(old: dict[str, Any], **entry: Any) -> dict[str, Any]:
+    new = policy_status.with_entry(a_policy_status(**old), PolicyDataset(**entry))
+    return dict(document(new))
+
+
 def test_the_status_of_a_policy_keeps_what_an_entry_does_not_know() -> None:
     old = {"datasets": [{"name": "a", "lastRunTime": "2026-01-01T00:00:00Z"}, {"name": "b", "decision": "Due"}]}
 
-    new = policy_status.with_entry(old, {"name": "a", "decision": "Later"})
+    new = with_entry(old, name="a", decision="Later")
 
     assert new["datasets"] == [
         {"name": "b", "decision": "Due"},
@@ -182,7 +190,7 @@ def test_of_many_datasets_those_are_shown_that_wait_for_somebody() -> None:
     status: dict[str, Any] = {}
     for n in range(25):
         decision = {22: "Due", 23: "NeedsApproval", 24: "Running"}.get(n, "Later")
-        status = policy_status.with_entry(status, {"name": f"d{n:02}", "decision": decision})
+        status = with_entry(status, name=f"d{n:02}", decision=decision)
 
     assert [e["name"] for e in status["datasets"]] == ["d23", "d22", "d24", *(f"d{n:02}" for n in range(17))]
 
@@ -190,7 +198,6 @@ def test_of_many_datasets_those_are_shown_that_wait_for_somebody() -> None:
 def test_datasets_that_are_no_longer_selected_leave_its_status() -> None:
     old = {"datasets": [{"name": "a"}, {"name": "b"}], "datasetsCount": 2}
 
-    assert tuple(policy_status.without_others(old, {"b"})[k] for k in ("datasets", "datasetsCount")) == (
-        [{"name": "b"}],
-        1,
-    )
+    new = document(policy_status.without_others(a_policy_status(**old), {"b"}))
+
+    assert (new["datasets"], new["datasetsCount"]) == ([{"name": "b"}], 1)

@@ -1,11 +1,11 @@
 """The annotation lethe.dev/vacuum-now: one vacuum for each value, of all batches or of some, and what became of it."""
 
 import pytest
-from lethe_operator.dataset.decide import decide
 from lethe_operator.resources.vacuum_policy import InvalidVacuumNow, parse_vacuum_now
 
 from tests.support.builders import NOW, a_ledger
 from tests.support.resources import SETTINGS, a_dataset, a_policy, a_table, a_world
+from tests.support.statuses import decide
 from tests.unit.lethe_operator.vacuuming import VacuumStory
 
 SHUT = {"schedule": "0 1 1 1 *", "timeZone": "UTC", "durationSeconds": 60}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from lethe.contract.run import Maintenance
+from lethe.contract.status import VacuumPolicyStatus
 from lethe.kube import DATASETS, EVENTS, VACUUM_POLICIES
 from lethe_operator.cluster.queue import Key
 from lethe_operator.resources.vacuum_policy import parse_vacuum_policy
@@ -15,13 +16,15 @@ from lethe_operator.vacuum import status as policy_status
 from tests.support.builders import NOW
 from tests.support.fake_cluster import FakeCluster, an_operator
 from tests.support.resources import a_dataset_body, a_policy, condition, message
+from tests.support.statuses import document
 from tests.unit.lethe_operator.vacuuming import VacuumStory
 
 NIGHTLY = {"schedule": "0 1 * * *", "timeZone": "Europe/Berlin", "durationSeconds": 14_400}
 
 
-def own(**spec: Any) -> dict[str, Any]:
-    return policy_status.own(a_policy(**spec), {}, NOW)
+def own(status: Any = None, **spec: Any) -> dict[str, Any]:
+    policy = a_policy(status=status, **spec)
+    return dict(document(policy_status.own(policy, policy.status, NOW)))
 
 
 def test_the_condition_says_when_a_vacuum_is_due() -> None:
@@ -71,7 +74,7 @@ def test_a_window_that_never_opens_stalls_the_policy(window: dict[str, str], rea
 def test_a_window_that_was_removed_leaves_no_time() -> None:
     old = own(window=NIGHTLY)
 
-    assert "nextWindowTime" not in policy_status.own(a_policy(), old, NOW)
+    assert "nextWindowTime" not in own(old)
 
 
 def test_the_operator_looks_at_it_again_when_the_window_opens(reconciler: Any) -> None:
@@ -215,5 +218,5 @@ SHOWN = {
 def test_a_policy_that_is_shown_is_in_force(text: str) -> None:
     policy = parse_vacuum_policy(yaml.safe_load(text))
 
-    assert condition(policy_status.own(policy, {}, NOW), "Ready") == ("True", "InForce")
+    assert condition(policy_status.own(policy, VacuumPolicyStatus(), NOW), "Ready") == ("True", "InForce")
     assert policy.spec.triggers.active_tombstones
