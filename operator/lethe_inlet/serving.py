@@ -207,7 +207,7 @@ class Serving:
                 if before == latest and now - at < REPORT_SECONDS:
                     continue
             seen = SourceStatus.model_validate({**dict(latest), "observed_time": datetime.now(UTC)})
-            document = DatasetStatus(source=seen).document()
+            document = DatasetStatus(source=seen).to_document()
             try:
                 self.api.patch(DATASETS, self.namespace, name, {"status": document}, "status")
             except NotFound:

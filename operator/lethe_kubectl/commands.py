@@ -60,7 +60,7 @@ def runs(choice: Choice, dataset: str | None, active: bool, output: str) -> None
     rows = run_rows.runs_of(datasets, active)
     match output:
         case "json" | "yaml":
-            print_document({"runs": [run.document() for run in rows]}, output)
+            print_document({"runs": [run.to_document() for run in rows]}, output)
         case "name":
             click.echo("".join(f"{run.name}\n" for run in rows), nl=False)
         case _:

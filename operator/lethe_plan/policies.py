@@ -84,7 +84,7 @@ def _work(planned: VacuumPlanned | None) -> str:
 def _document(decided: Decided) -> Mapping[str, Any]:
     planned = decided.planned
     return {
-        **(decided.said.document() if decided.said is not None else {}),
+        **(decided.said.to_document() if decided.said is not None else {}),
         "name": decided.dataset,
         "starts": decided.starts,
         **({"plan": planned.model_dump(mode="json", by_alias=True)} if planned is not None else {}),

@@ -56,7 +56,7 @@ def a_policy_status(**parts: Any) -> VacuumPolicyStatus:
 
 def document(status: Any) -> Any:
     """A status, or a part of one, as the API server shows it."""
-    return status.document() if isinstance(status, ApiModel) else status or {}
+    return status.to_document() if isinstance(status, ApiModel) else status or {}
 
 
 def showing(resource: R, status: Any) -> R:

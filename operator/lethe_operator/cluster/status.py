@@ -175,7 +175,7 @@ def patch_of(old: StoredStatus[S], new: S) -> dict[str, Any]:
 
     It removes values that do not fit, and with any other change also fields that this version does not know.
     """
-    return {} if old.fits and new == old.parsed else merge_patch(old.document, new.document())
+    return {} if old.fits and new == old.parsed else merge_patch(old.document, new.to_document())
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

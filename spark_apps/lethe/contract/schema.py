@@ -103,7 +103,7 @@ class ApiModel(BaseModel):
                 properties[field.alias]["description"] = texts[name]
         return schema
 
-    def document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         """The object as Kubernetes stores it, without fields that are None."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 

@@ -553,6 +553,7 @@ class VacuumPolicyStatus(Status):
     """When the window opens next; unset without a window."""
 
 
+M = TypeVar("M", bound=ApiModel)
 S = TypeVar("S", bound=Status)
 
 # Resources with an active run are looked at every few seconds. Each of these takes up to 40 KiB.
@@ -609,7 +610,7 @@ def stored_status(model: type[S], body: Mapping[str, Any]) -> StoredStatus[S]:
     return StoredStatus(model, document if isinstance(document, Mapping) else {})
 
 
-def parse_status(model: type[S], document: object) -> S:
+def parse_status(model: type[M], document: object) -> M:
     """Parse a status, a part of one, or what an answer shows of it.
 
     A status that another version or a person wrote stops nothing: a value that does not fit the model is left out, and with it

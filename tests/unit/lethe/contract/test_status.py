@@ -35,8 +35,8 @@ STATUS = {
 
 
 def test_what_is_read_is_written_again_as_it_was() -> None:
-    assert parse_status(DatasetStatus, STATUS).document() == STATUS
-    assert parse_status(DatasetStatus, {"runs": [], "table": {}}).document() == {"runs": [], "table": {}}
+    assert parse_status(DatasetStatus, STATUS).to_document() == STATUS
+    assert parse_status(DatasetStatus, {"runs": [], "table": {}}).to_document() == {"runs": [], "table": {}}
 
 
 def test_times_are_written_as_kubernetes_writes_them() -> None:
@@ -44,7 +44,7 @@ def test_times_are_written_as_kubernetes_writes_them() -> None:
 
     entry = RunEntry(name="n", kind="Vacuum", start_time=datetime(2026, 1, 2, 4, 4, 5, 999_999, paris))
 
-    assert DatasetStatus(runs=(entry,)).document()["runs"][0]["startTime"] == TIME
+    assert DatasetStatus(runs=(entry,)).to_document()["runs"][0]["startTime"] == TIME
     assert entry.start_time == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     with pytest.raises(ValueError, match="no time zone"):
         TableStatus.model_validate({"snapshotTime": "2026-01-02T03:04:05"})
@@ -74,7 +74,7 @@ def test_times_are_written_as_kubernetes_writes_them() -> None:
     ],
 )
 def test_values_that_do_not_fit_are_left_out_and_the_rest_is_read(wrong: Any, kept: dict[str, Any]) -> None:
-    assert parse_status(DatasetStatus, wrong).document() == kept
+    assert parse_status(DatasetStatus, wrong).to_document() == kept
 
 
 def test_a_condition_is_found_by_its_type() -> None:
