@@ -61,7 +61,9 @@ SCALES = sizes(
 )
 
 
-VERSIONS: Final[Mapping[Deletes, int]] = {d: d.native.format_version if d.native else 2 for d in Deletes}
+VERSIONS: Final[Mapping[Deletes, int]] = {
+    d: d.named.format_version if d.named else 2 for d in Deletes if d is not Deletes.AUTO
+}
 NOTHING_DELETED: Final = "nothing deleted"
 ARROW, SPARK, PLAIN = "lethe.scan", "lethe_spark.read", "plain Spark"
 READERS: Final = (ARROW, SPARK, PLAIN)

@@ -5,6 +5,10 @@ from itertools import product
 from typing import Any
 
 import pytest
+from lethe.contract.settings import Deletes
+
+# How batches are taken back. Auto takes one of the last two, by the table's format version.
+MODES = (Deletes.LEDGER, Deletes.DELETION_VECTORS, Deletes.POSITION_DELETES)
 
 
 def some(values: Iterable[Any], *quick: Any) -> list[Any]:

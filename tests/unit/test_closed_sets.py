@@ -45,7 +45,7 @@ def test_the_definition_of_restatements_names_every_phase() -> None:
 
 
 def test_each_kind_of_native_deletes_can_be_asked_for() -> None:
-    assert [d.native for d in Deletes if d.native is not None] == list(NativeDeletes)
+    assert [d.named for d in Deletes if d.named is not None] == list(NativeDeletes)
 
 
 def test_the_rules_of_the_definition_name_no_other_operation_and_speak_about_each() -> None:

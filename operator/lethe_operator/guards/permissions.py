@@ -19,6 +19,7 @@ from lethe.base.names import matches_any
 from lethe.contract.dataset import ExecutorsSpec, PodSize
 from lethe.contract.kubernetes import written
 from lethe.contract.run import AllowedOperation, RunBoundary
+from lethe.contract.settings import Deletes
 from lethe.guards.boundary import (
     Outside,
     outside_names,
@@ -49,9 +50,9 @@ def of_dataset(dataset: Dataset, boundary: Boundary) -> str | None:
     kafka = spec.source.kafka
     if outside is None and kafka is not None:
         outside = outside_topics(boundary.topics, kafka.cluster, kafka.topics)
-    outside = outside or outside_settings(
-        limits, spec.consolidation.mode, spec.deletes, spec.table.adopt, spec.table.create
-    )
+    # With Auto, runs of a namespace that may not write native deletes write none.
+    deletes = None if spec.deletes is Deletes.AUTO else spec.deletes
+    outside = outside or outside_settings(limits, spec.consolidation.mode, deletes, spec.table.adopt, spec.table.create)
     return _message(dataset, outside or next(_sizes(dataset, boundary), None))
 
 

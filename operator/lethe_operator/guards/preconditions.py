@@ -35,7 +35,7 @@ from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.kubernetes import ACCEPT_HEAD
-from lethe.contract.settings import ConsolidationMode, Deletes, FileFormat, NativeDeletes, Refusal
+from lethe.contract.settings import ConsolidationMode, Deletes, FileFormat, Refusal
 from lethe.contract.status import TableStatus
 from lethe.files.transforms import check_properties, parse_transforms
 from lethe.guards import claim as guards
@@ -601,7 +601,7 @@ def _overlapping(dataset: Dataset, location: str) -> RunBlocker:
 def format_mismatch(dataset: Dataset, table: TableView | NoTable) -> str | None:
     """Why the table's format version does not support `spec.deletes`, and what to change; None: it does."""
     spec, create = dataset.spec, dataset.spec.table.create
-    wanted = native.format_version if (native := spec.deletes.native) is not None else None
+    wanted = native.format_version if (native := spec.deletes.named) is not None else None
     if isinstance(table, TableView):
         found, where = table.format_version, f"the table {spec.table.name} has {table.format_version}"
         # A format version can be raised, but never lowered.
@@ -613,8 +613,7 @@ def format_mismatch(dataset: Dataset, table: TableView | NoTable) -> str | None:
         return None
     if wanted is None or found == wanted:
         return None
-    fitting = [kind for kind in NativeDeletes if kind.format_version == found]
-    remedy = f"spec.deletes to {', '.join(fitting)}{' or ' if fitting else ''}{Deletes.LEDGER}."
+    remedy = f"spec.deletes to {Deletes.AUTO} or {Deletes.LEDGER}."
     remedy = f"{change} {remedy}" if found < wanted or isinstance(table, NoTable) else f"Set {remedy}"
     needs = f"spec.deletes {spec.deletes} needs Iceberg format version {wanted}"
     return f"Dataset {dataset.meta.name}: {needs}, and {where}. {remedy}"

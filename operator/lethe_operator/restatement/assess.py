@@ -461,6 +461,6 @@ def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assess
 def _queued(context: RestatementContext, since: datetime, undoes: str, reason: str, message: str) -> Assessment:
     restatement, run_history = context.restatement, context.run_history
     after = run_history.run.run_id if run_history.run is not None else ""
-    quick = can_do(restatement, context.dataset, run_history.run)
+    quick = can_do(restatement, run_history.run)
     ready = Ready(since, undoes, after, run_history.at_most, restatement.spec.dry_run, quick)
     return Assessment(RestatementPhase.QUEUED, UNKNOWN, reason, message, ready=ready)

@@ -19,6 +19,7 @@ from lethe.buffer.promotion import FILES_AT_MOST, OBJECTS_AT_MOST
 from lethe.contract.dataset import PodSize, RunTemplate
 from lethe.contract.run import (
     AcceptedHead,
+    AllowedOperation,
     BufferRef,
     ConsolidationSpec,
     DatasetRef,
@@ -26,6 +27,7 @@ from lethe.contract.run import (
     RestatementGroupSpec,
     RestatementRequest,
     RowsRef,
+    RunBoundary,
     RunKind,
     RunSpec,
     SeenObject,
@@ -33,7 +35,8 @@ from lethe.contract.run import (
     TableRef,
     VacuumSpec,
 )
-from lethe.contract.settings import ConsolidationMode, CsvDialect, Launcher, RunFamily
+from lethe.contract.settings import ConsolidationMode, CsvDialect, Deletes, Launcher, RunFamily
+from lethe.guards.boundary import outside_operation
 from lethe.restatement.group import IdList
 
 from lethe_operator.actions import Launch, earliest
@@ -83,10 +86,18 @@ def after_failures(world: Observation, launch: Launch) -> Launch:
     return replace(launch, failures=counted(before, launch.generation, launch.for_uid))
 
 
+def _allows(boundary: RunBoundary | None, operation: AllowedOperation) -> bool:
+    return boundary is None or outside_operation(boundary, "", operation) is None
+
+
 def within_boundary(launch: Launch, settings: Settings) -> Launch:
     """With the current boundary, also for an intent that was stored under another one."""
     boundary = settings.boundaries.of(launch.run.dataset.namespace).of_runs
-    return replace(launch, run=launch.run.model_copy(update={"boundary": boundary}))
+    run = launch.run.model_copy(update={"boundary": boundary})
+    group = run.restatement
+    if group is not None and group.deletes is Deletes.AUTO and not _allows(boundary, AllowedOperation.NATIVE_DELETES):
+        run = run.model_copy(update={"restatement": group.model_copy(update={"deletes": Deletes.LEDGER})})
+    return replace(launch, run=run)
 
 
 def consolidation(
@@ -267,16 +278,14 @@ def may_ask(dataset: Dataset, world: Observation) -> bool:
     return view.claim == dataset.meta.full_name and view.prepared and view.format_version >= 2
 
 
-def can_do(restatement: Restatement, dataset: Dataset, run: ObservedRun | None) -> bool:
-    """Whether the committer may carry out a Restatement: it changes metadata only, and the committer did not fail at it last.
-
-    Native deletes name rows of data files, which only Spark can find.
+def can_do(restatement: Restatement, run: ObservedRun | None) -> bool:
+    """Whether the committer may carry out a Restatement: it writes no rows, and the committer did not fail at it last.
 
     Args:
         run: The latest run that it was a member of; None: there was none.
     """
     spec = restatement.spec
-    if not spec.operation.is_metadata_only or dataset.spec.deletes.native is not None:
+    if not spec.operation.is_metadata_only:
         return False
     return not (spec.rows or spec.dry_run or restatement.list_uri or committer_failed(run))
 
@@ -461,7 +470,7 @@ def _reads(launch: Launch, world: Observation) -> int | None:
             group = run.restatement
             assert group is not None
             # Searches and native deletes read data files of the table.
-            searches = group.deletes.native is not None or any(r.searches for r in group.requests)
+            searches = group.deletes is not Deletes.LEDGER or any(r.searches for r in group.requests)
             return max(launch.bytes, whole) if searches or group.dry_run else launch.bytes
         case RunKind.VACUUM:
             return launch.bytes if not world.open_erasures else None

@@ -367,11 +367,12 @@ class DatasetSpec(ApiModel):
     restatements: Annotated[RestatementsSpec, StoredDefault()] = RestatementsSpec()
     consolidation: Annotated[ConsolidationSettings, StoredDefault()] = ConsolidationSettings()
     batch_tracking: Annotated[BatchTrackingSpec, StoredDefault()] = BatchTrackingSpec()
-    deletes: Deletes = Deletes.LEDGER
-    """How deleted batches are marked. Ledger keeps tombstones beside the table, which Lethe's readers apply. The other
-    values also write Iceberg deletes, for readers that do not know Lethe. DeletionVectors needs format version 3,
-    PositionDeletes needs format version 2; otherwise the condition Stalled has the reason FormatVersionMismatch. You can
-    change it at any time; it applies to later commits.
+    deletes: Deletes = Deletes.AUTO
+    """How deleted batches are marked. All values keep tombstones beside the table, which Lethe's readers apply. Auto also
+    writes Iceberg deletes, so that all engines see the same rows: deletion vectors to tables of format version 3, position
+    deletes to those of version 2. Ledger writes none: other engines see the rows until a vacuum. DeletionVectors and
+    PositionDeletes demand one kind; if the table has another format version, the condition Stalled has the reason
+    FormatVersionMismatch. You can change it at any time; it applies to later commits.
     """
     snapshots: Annotated[SnapshotsSpec, StoredDefault()] = SnapshotsSpec()
     run_template: RunTemplate = RunTemplate()

@@ -286,6 +286,8 @@ class RestatementGroupResult(RunResult):
 
     rows_added: int = 0
     requests: tuple[RequestResult, ...] = ()
+    files_without_deletes: int = 0
+    """Data files that were too many to search in this commit: their native deletes follow."""
 
 
 class ErasureCheckResult(RunResult):

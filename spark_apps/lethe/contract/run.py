@@ -158,11 +158,15 @@ class ConsolidationSpec(Document):
     mode: ConsolidationMode = ConsolidationMode.REWRITE
     target_file_size_bytes: int = 512 * 1024 * 1024
     batch_ids: tuple[str, ...] = ()
-    """The batches to promote. Empty: only give the head a ledger, because another writer committed it, and expire snapshots."""
+    """The batches to promote. Empty: only give the head a ledger and native deletes, because another writer committed it, and
+    expire snapshots.
+    """
     seen_objects: tuple[SeenObject, ...] = ()
     """Of these batches, as far as known."""
     accepts: "AcceptedHead | None" = None
     """A head that lost its ledger, and the ledger to continue with. Only without batches. None: no such head is accepted."""
+    deletes: Deletes = Deletes.LEDGER
+    """Only without batches: the native deletes to write for tombstones that have none."""
 
 
 class AcceptedHead(Document):

@@ -89,20 +89,29 @@ class NativeDeletes(StrEnum):
             case _:
                 assert_never(self)
 
+    @classmethod
+    def of_table(cls, format_version: int) -> "NativeDeletes | None":
+        """The kind that tables of this version of Iceberg's format have; None: they have none."""
+        if format_version >= cls.DELETION_VECTORS.format_version:
+            return cls.DELETION_VECTORS
+        return cls.POSITION_DELETES if format_version >= cls.POSITION_DELETES.format_version else None
+
 
 class Deletes(StrEnum):
     """`spec.deletes`: how deleted batches are marked, in addition to the ledger."""
 
+    AUTO = "Auto"
+    """By native deletes of the kind that tables of this format version have."""
     LEDGER = "Ledger"
     """Only in the ledger."""
     DELETION_VECTORS = NativeDeletes.DELETION_VECTORS.value
     POSITION_DELETES = NativeDeletes.POSITION_DELETES.value
 
     @property
-    def native(self) -> NativeDeletes | None:
-        """The native deletes that it asks for; None: it asks for none."""
+    def named(self) -> NativeDeletes | None:
+        """The kind of native deletes that it names; None: it names none."""
         match self:
-            case Deletes.LEDGER:
+            case Deletes.AUTO | Deletes.LEDGER:
                 return None
             case Deletes.DELETION_VECTORS:
                 return NativeDeletes.DELETION_VECTORS
@@ -110,6 +119,10 @@ class Deletes(StrEnum):
                 return NativeDeletes.POSITION_DELETES
             case _:
                 assert_never(self)
+
+    def native(self, format_version: int) -> NativeDeletes | None:
+        """The native deletes to write to a table of this format version; None: none."""
+        return NativeDeletes.of_table(format_version) if self is Deletes.AUTO else self.named
 
 
 class MessageFormat(StrEnum):

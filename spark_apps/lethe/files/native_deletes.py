@@ -6,16 +6,16 @@ batch and no other row.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from pyroaring import FrozenBitMap64
+from pyroaring import BitMap64, FrozenBitMap64
 
 from lethe.base.errors import InputError
 from lethe.contract.settings import NativeDeletes
-from lethe.files.bounds import BoundsSplit, FileBounds, IdIndex, Partitioned, spec_of, split_by_bounds, widened
+from lethe.files.bounds import IdIndex, Partitioned, spec_of, widened
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Interval, Ledger, get_many, within
 from lethe.ledger.tombstone import (
     META_PARTITIONS,
@@ -23,7 +23,6 @@ from lethe.ledger.tombstone import (
     META_REASON,
     META_RESTATEMENTS,
     META_RUN,
-    PURGED_AT_ONCE,
     PURGED_BEFORE,
     PURGED_BESIDE,
     Mask,
@@ -79,19 +78,12 @@ def plan_masking(
     return Masking(mask, lift, masks_by_batch)
 
 
-def files_to_mask(files: Iterable[FileBounds], masking: Masking) -> BoundsSplit:
-    """The data files of the head: drop `must`, mask rows in `might`."""
-    return split_by_bounds(files, masking.mask)
-
-
 @dataclass(frozen=True)
 class Masked:
     """What a search of the files found about batches to mask, by id."""
 
     rows: Mapping[str, int]
     """The number of rows in data files; missing: 0."""
-    dropped: Collection[str] = ()
-    """The batches of which whole files are dropped."""
     beside: Collection[str] = ()
     """Rows of these batches were deleted natively before, by other means."""
     unsure: Collection[str] = ()
@@ -115,8 +107,7 @@ def with_masks(delta: Delta, masking: Masking, found: Masked, native: NativeDele
 
 def _marked(tombstone: Tombstone, found: Masked, native: NativeDeletes) -> Tombstone:
     t = tombstone.masked(Mask(native, found.rows.get(tombstone.id, 0), tombstone.id not in found.unsure))
-    why = PURGED_AT_ONCE if t.id in found.dropped else PURGED_BESIDE if t.id in found.beside else None
-    return t if why is None else replace(t, meta={META_PURGED_BY: why, **t.meta})
+    return replace(t, meta={META_PURGED_BY: PURGED_BESIDE, **t.meta}) if t.id in found.beside else t
 
 
 def with_purged(ledger: Ledger, delta: Delta, field_id: int, ids: Collection[str]) -> Delta:
@@ -129,20 +120,6 @@ def with_purged(ledger: Ledger, delta: Delta, field_id: int, ids: Collection[str
     active = get_many(ledger.tombstones, [(field_id, i) for i in ids])
     marked = [replace(t, meta={META_PURGED_BY: PURGED_BESIDE, **t.meta}) for t in active.values()]
     return replace(delta, add_tombstones=(*delta.add_tombstones, *marked))
-
-
-def refuse_masked(name: str, masking: Masking) -> None:
-    """Refuse the Undo of batches with native deletes, for callers that cannot remove these.
-
-    Raises:
-        InputError: `NotSupported`, if the Undo of this name needs that.
-    """
-    for batch_id in masking.lift:
-        raise InputError(
-            "NotSupported",
-            f"{name}: the rows of batch {batch_id!r} also have native deletes, which only a Restatement with operation Undo can "
-            "remove. Nothing was undone.",
-        )
 
 
 def check_lifted(
@@ -185,6 +162,13 @@ def check_lifted(
                 f"Restatement {name}: spec.undoes: another writer's position deletes, which apply to several data files, also "
                 f"delete {hidden} rows of batch {batch_id!r}. Nothing was undone. Load the rows again under a new batch id.",
             )
+
+
+def every_position(rows: int) -> FrozenBitMap64:
+    """The positions of all rows of a file."""
+    positions = BitMap64()
+    positions.add_range(0, rows)
+    return FrozenBitMap64(positions)
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ def outside_settings(
             pass
         case _:
             assert_never(mode)
-    if deletes is not None and deletes.native is not None:
+    if deletes not in (None, Deletes.LEDGER):
         asked.append((f"spec.deletes {deletes}, which is", AllowedOperation.NATIVE_DELETES))
     if adopt:
         asked.append(("spec.table.adopt, which is", AllowedOperation.ADOPT_TABLE))

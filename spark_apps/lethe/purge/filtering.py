@@ -8,7 +8,7 @@ others again. Only files for which that is certain are written. For others `Unsu
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,8 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, load_file_io
+from pyroaring import FrozenBitMap64
 
 from lethe.files.bounds import IdIndex
+from lethe.files.native_deletes import NO_POSITIONS
 from lethe.ingest.registrable import RegisterTarget, by_field_id, columns_of, data_file_document
 from lethe.purge.footer import (
     FileSink,
@@ -94,10 +96,18 @@ class FileRewrite:
     Args:
         ids: The batches whose rows are left out.
         in_order: Whether the rows must be in the order of batches.
+        hidden: Positions of rows that are left out too.
     """
 
-    def __init__(self, source: PurgeSource, sink: FileSink, ids: frozenset[str], in_order: bool = True) -> None:
-        self._source, self._index, self._in_order = source, IdIndex(ids), in_order
+    def __init__(
+        self,
+        source: PurgeSource,
+        sink: FileSink,
+        ids: frozenset[str],
+        in_order: bool = True,
+        hidden: FrozenBitMap64 = NO_POSITIONS,
+    ) -> None:
+        self._source, self._index, self._in_order, self._hidden = source, IdIndex(ids), in_order, hidden
         self._wanted = pa.array(sorted(ids), pa.string())
         self._groups = groups_of(source.footer)
         self._writer = GroupWriter(sink, source.footer)
@@ -105,8 +115,8 @@ class FileRewrite:
         self._floats = dict(float_columns(source.schema))
         # NaNs of encoded row groups, by field id: of the rows that stay, and of the others.
         self._nans, self._nans_left_out = dict.fromkeys(self._floats, 0), dict.fromkeys(self._floats, 0)
-        # Numbers of rows.
-        self.kept = self.left_out = 0
+        # Numbers of rows. Those of the batches are also left out.
+        self.kept = self.left_out = self.of_batches = 0
 
     def run(self) -> None:
         """Write the rows that stay, group by group.
@@ -118,7 +128,7 @@ class FileRewrite:
             position = 0
             for number, group in enumerate(self._groups):
                 rows = self._source.parquet.metadata.row_group(number).num_rows
-                if self._may_copy(number):
+                if not self._hides(position, rows) and self._may_copy(number):
                     self._writer.copy(self._source, number, group, position)
                     self.kept += rows
                 else:
@@ -147,6 +157,9 @@ class FileRewrite:
         if not self.copied:
             return self._nans
         return {i: before[i] - n for i, n in self._nans_left_out.items() if i in before}
+
+    def _hides(self, start: int, rows: int) -> bool:
+        return self._hidden.range_cardinality(start, start + rows) > 0
 
     def _may_copy(self, group: int) -> bool:
         """Whether a row group has no rows to leave out.
@@ -185,6 +198,10 @@ class FileRewrite:
             if self._in_order:
                 self._require_rows_in_order(ids)
             goes = pc.is_in(ids.dictionary, value_set=self._wanted).take(ids.indices).fill_null(False)
+            self.of_batches += goes.true_count
+            if self._hides(position, batch.num_rows):
+                goes = pc.or_(goes, self._hidden_from(position, batch.num_rows))
+            position += batch.num_rows
             out = goes.true_count
             rows = batch.filter(pc.invert(goes)) if out else batch
             self.left_out += out
@@ -195,6 +212,13 @@ class FileRewrite:
                 self._nans_left_out[field_id] += nans_in(batch, path) - nans if out else 0
             if rows.num_rows:
                 yield rows
+
+    def _hidden_from(self, start: int, rows: int) -> pa.BooleanArray:
+        """Whether each of these rows is hidden."""
+        mask = np.zeros(rows, np.bool_)
+        within = self._hidden & FrozenBitMap64(range(start, start + rows))
+        mask[np.fromiter(within, np.int64, len(within)) - start] = True
+        return pa.array(mask)
 
     def _require_rows_in_order(self, ids: pa.DictionaryArray) -> None:
         """Rows without a batch are first.
@@ -246,6 +270,8 @@ class FileToFilter:
     """Iceberg's JSON of the file: its spec, partition and sort order are those of the new file."""
     row_ids: RowIds | None = None
     """What its rows inherit. None: the table's rows have no ids."""
+    hidden: bytes = field(default=b"", repr=False)
+    """Positions of the rows that native deletes hide, as a serialized bitmap; empty: none. These rows are left out too."""
 
 
 @dataclass(frozen=True)
@@ -304,10 +330,13 @@ class Filter:
             source = PurgeSource(stream, len(input_file), self.target, file.row_ids)
             try:
                 with new_file(io, self.io_properties, file.to, file.path, stream, len(input_file)) as sink:
-                    rewrite = FileRewrite(source, sink, file.loss.ids, file.loss.in_order)
+                    hidden = FrozenBitMap64.deserialize(file.hidden) if file.hidden else NO_POSITIONS
+                    rewrite = FileRewrite(source, sink, file.loss.ids, file.loss.in_order, hidden)
                     rewrite.run()
-                    if rewrite.left_out != file.loss.rows or rewrite.kept + rewrite.left_out != file.records:
+                    if rewrite.of_batches != file.loss.rows or rewrite.kept + rewrite.left_out != file.records:
                         raise Unsuitable("the number of its rows is not the one that was found before")
+                    if file.hidden and not rewrite.kept:
+                        raise Unsuitable("none of its rows is left")
                 before = json.loads(file.document)
                 kept = {k: before[k] for k in ("spec-id", "partition", "sort-order-id") if k in before}
                 nans = rewrite.nans_after(nans_of(before))

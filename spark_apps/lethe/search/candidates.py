@@ -86,6 +86,8 @@ class CandidateFile:
     """The keys of the searches that have to read it."""
     if_absent: frozenset[str]
     """The keys of the searches that match every row if the file lacks their column."""
+    bytes_to_search: int = 0
+    """Stored bytes of the columns to read; those of the file if its metadata does not say."""
     absent: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
     """By search, for each of its columns: the index of the value that all rows hold if the file lacks that column; None: no
     wanted value.
@@ -120,10 +122,17 @@ def candidates(table: Table, snapshot_id: int | None, searches: Mapping[str, Any
                         deletes=deletes.on(f.file_path, manifest.partition_spec_id),
                         keys=keys,
                         if_absent=frozenset(k for k in keys if None not in held[k]),
+                        bytes_to_search=_stored(f, {c.field_id for k in keys for c in columns_of(searches[k])}),
                         absent=held,
                     )
                 )
     return files
+
+
+def _stored(file: DataFile, field_ids: Iterable[int]) -> int:
+    sizes = [(file.column_sizes or {}).get(i) for i in field_ids]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else file.file_size_in_bytes
 
 
 def values_if_absent(files: Iterable[CandidateFile], key: str, values: Values) -> dict[str, Any]:

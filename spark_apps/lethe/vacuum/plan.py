@@ -578,7 +578,7 @@ def is_sorted(table: TableTraits, file: SmallPurge) -> bool:
 
 
 def _fits(table: TableTraits, file: SmallPurge, target: int) -> bool:
-    plain = file.format_name.lower() == _PARQUET and not file.bounds.deletes and file.spec_id == table.spec_id
+    plain = file.format_name.lower() == _PARQUET and file.spec_id == table.spec_id
     return plain and file.loses is not None and stays_large(file.bounds, file.loses, target)
 
 

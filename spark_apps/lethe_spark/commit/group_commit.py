@@ -1,7 +1,6 @@
 """Carries out the requests of a group of Restatements in one commit. I/O; `lethe.restatement.group` decides.
 
-The caller passes functions that write data, search data files and write native deletes: those of a Job use Spark, those of the
-committer refuse.
+The caller passes functions that write data and search data files: those of a Job use Spark, those of the committer refuse.
 """
 
 import logging
@@ -11,89 +10,30 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
-from lethe.base.errors import ConflictError, InputError, LetheError, TransientError
+from lethe.base.errors import ConflictError, InputError, TransientError
 from lethe.contract.result import RequestResult, RestatementGroupResult, RunOutcome
 from lethe.contract.run import RestatementRequest, RunSpec
-from lethe.contract.settings import NativeDeletes
 from lethe.files.native_deletes import with_purged
 from lethe.ledger.ledger import Delta, Ledger, get_many
 from lethe.ledger.lineage import shown_again_since
-from lethe.ledger.tombstone import Tombstone
 from lethe.restatement.group import GroupFindings, GroupPlan, plan_group, set_aside
-from lethe.restatement.plan import ErasedRows, PlanScope, ReplacementRows, recalled
+from lethe.restatement.plan import ErasedRows, PlanScope, ReplacementRows
 
 from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger, discard
+from lethe_spark.commit.masking import CannotLift, Masks, NativeMasker, lifts_of
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.jvm.commit import Append, Change, DeleteFiles, LedgerOnly, Overwrite, RowDelta
+from lethe_spark.jvm.commit import Append, Change, LedgerOnly, Overwrite, RowDelta
 from lethe_spark.jvm.data_files import DataFile, DeleteChanges
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Committer
 
 log = logging.getLogger(__name__)
 
-Lifts: TypeAlias = Mapping[str, tuple[RestatementRequest, Collection[str]]]
-"""Undos by key, each with the batches that it shows again."""
-
 WRITES: Final = 4
 """How often the data of a group is written, because another run carried out a request or used an id of it in the meantime."""
 
 Find: TypeAlias = Callable[[Sequence[str], Base], Collection[str]]
 """The ids, of those that the ledger does not know, of which the data files hold rows."""
-
-
-@dataclass(frozen=True)
-class Masks:
-    """The native deletes of a change of the ledger, written and not yet committed."""
-
-    delta: Delta
-    """The change, with its tombstones marked as masked."""
-    native: NativeDeletes | None = None
-    """The kind that was written. None: none was written."""
-    deletes: DeleteChanges = field(default_factory=DeleteChanges)
-    dropped: tuple[DataFile, ...] = ()
-    """Data files that are removed whole."""
-    applied: tuple[Tombstone, ...] | None = None
-    """The tombstones for `tombstone.vacuum.file`. None: no such file."""
-    everything: bool = False
-    """Whether every active tombstone is masked."""
-
-    def change(self, added: tuple[DataFile, ...], head_id: int | None) -> Change | None:
-        """The change of the table for this head, with new data files. None: nothing was written."""
-        if head_id is None or self.native is None:
-            return None
-        if self.dropped and not (added or self.deletes.added or self.deletes.replaced):
-            return DeleteFiles(self.dropped)
-        return RowDelta(self.deletes, added, head_id, self.dropped)
-
-
-class Masker(Protocol):
-    """Writes native deletes for tombstones."""
-
-    native: NativeDeletes | None
-    """The kind to write. None: it writes none, but an Undo still removes existing ones."""
-    written: list[str]
-    """The paths of all files that it wrote."""
-
-    def masks(self, base: Base, delta: Delta, lifts: Lifts, mask: bool = True) -> Masks:
-        """Write what a change of the ledger needs on this base.
-
-        Args:
-            mask: Whether to mask tombstones. False: a later commit does.
-
-        Raises:
-            CannotLift: An Undo cannot show exactly the rows of its batches again.
-            Exception: The errors of the storage.
-        """
-
-
-class CannotLift(Exception):
-    """An Undo cannot show exactly the rows of its batches again. `key` is the key of its request."""
-
-    def __init__(self, key: str, error: LetheError, again: bool = False) -> None:
-        super().__init__(str(error))
-        self.key = key
-        self.error = error
-        self.again = again  # whether a later attempt may succeed
 
 
 @dataclass(frozen=True)
@@ -179,7 +119,7 @@ class GroupCommit:
     write: Write
     find: Find
     eraser: Eraser
-    masker: Masker
+    masker: NativeMasker
     aside: Mapping[str, RequestResult] = field(default_factory=dict)
     """Results of requests that cannot be carried out, known before the start, by key."""
     listed_snapshot_id: int | None = None
@@ -274,14 +214,7 @@ class GroupCommit:
             delta = newest.moved(marked, erased.partitions, erased.survivors)
             last = self._masks(newest, delta, planned, bool(erased.rows))
             head_id = newest.facts.head_id
-            return Intent(
-                last.delta,
-                last.change(written.files, head_id) or erased.change(written.files, head_id),
-                planned,
-                last.applied,
-                native=last.native,
-                masks_everything=last.everything,
-            )
+            return last.intent(planned, head_id, written.files, erased.change(written.files, head_id))
 
         attempts = Attempts()
         unpublished = (*written.files, *erased.written)
@@ -294,9 +227,7 @@ class GroupCommit:
         except (InputError, ConflictError):
             discard(self.table, (*unpublished, *self.masker.written), attempts)
             raise
-        used = last.deletes.paths if last is not None and done.snapshot_id is not None else ()
-        discard(self.table, [p for p in self.masker.written if p not in used], attempts)
-        self.masker.written.clear()
+        self.masker.discard_unused(last if done.snapshot_id is not None else None, attempts)
         if done.snapshot_id is None:
             discard(self.table, unpublished, attempts)
         return done
@@ -310,9 +241,7 @@ class GroupCommit:
         A commit that erases rows sets and lifts no masks.
         """
         by_key = {r.key: r for r in self.requests}
-        undos = [by_key[k] for k in planned.carried_out if by_key[k].undoes]
-        entries = get_many(base.ledger.requests, [r.undoes for r in undos])
-        lifts: Lifts = {r.key: (r, recalled(entries[r.undoes]).batch_ids) for r in undos if r.undoes in entries}
+        lifts = lifts_of(base.ledger, [by_key[k] for k in planned.carried_out])
         return self.masker.masks(base, delta, lifts, mask=not erases)
 
     def _plan(
@@ -357,7 +286,7 @@ def unknown_ids_of(ledger: Ledger, requests: Sequence[RestatementRequest]) -> li
 
 
 def result_of(
-    spec: RunSpec, requests: Sequence[RestatementRequest], done: Committed[GroupPlan]
+    spec: RunSpec, requests: Sequence[RestatementRequest], done: Committed[GroupPlan], files_without_deletes: int = 0
 ) -> RestatementGroupResult:
     """The result of a run of a group. Reads the clock and logs; no other I/O.
 
@@ -383,6 +312,7 @@ def result_of(
         snapshot_id=done.snapshot_id,
         rows_added=sum(r.rows_added for r in results),
         requests=results,
+        files_without_deletes=files_without_deletes,
         finished_time=datetime.now(UTC),
     )
 

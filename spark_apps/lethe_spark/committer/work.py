@@ -21,31 +21,39 @@ from lethe.contract.result import (
     ConsolidationResult,
     Phase,
     Progress,
+    RestatementGroupResult,
     RunOutcome,
     RunResult,
     log_fields,
     span_attributes,
 )
-from lethe.contract.run import ConsolidationSpec, MailboxEntry, RestatementRequest, RunKind, RunSpec
-from lethe.contract.settings import ConsolidationMode, NativeDeletes
+from lethe.contract.run import (
+    ConsolidationSpec,
+    MailboxEntry,
+    RestatementGroupSpec,
+    RestatementRequest,
+    RunKind,
+    RunSpec,
+)
+from lethe.contract.settings import ConsolidationMode, Deletes
 from lethe.decoder.process import NoDecoder
-from lethe.files.native_deletes import plan_masking
 from lethe.guards.boundary import require_run_within
 from lethe.iceberg import catalogs
 from lethe.ingest.buffer_files import reading_failure
 from lethe.ingest.buffer_store import BufferAway, FileTask
 from lethe.ingest.registrable import FOOTER_TOO_LARGE, Footer, FooterReader
 from lethe.kube import NotFound
-from lethe.ledger.ledger import Delta
 from lethe.logs import about
-from lethe.search.candidates import held_ids
+from lethe.search.batches import BatchSearch, Searched, SearchError, TooMuchToSearch, search_here
+from lethe.search.candidates import CandidateFile, held_ids
 from pydantic import ValidationError
 
-from lethe_spark.commit.group_commit import Erased, GroupCommit, Lifts, Masks, Replacements, result_of
+from lethe_spark.commit.group_commit import Erased, GroupCommit, Replacements, result_of
+from lethe_spark.commit.masking import NativeMasker, native_kind
 from lethe_spark.commit.table_state import Base, check_and_observe, is_settled
 from lethe_spark.committer.reports import KEY as PROGRESS
 from lethe_spark.committer.reports import LoggedPhases, Reporting
-from lethe_spark.jobs.clean_up import anchored, finished, reanchor
+from lethe_spark.jobs.clean_up import anchored, finished, reanchor_and_mask
 from lethe_spark.jobs.consolidation.gather import WrittenBatches, claim_buffer
 from lethe_spark.jobs.consolidation.promote import promote, register
 from lethe_spark.jvm.standalone_jvm import JvmCatalog, SmallJvm
@@ -70,6 +78,10 @@ LIVE_FILES_AT_MOST: Final = 10_000
 """The most live files of a table that other writers may have written to: the run compares its files with all of them."""
 REFUSED_BYTES_AT_MOST: Final = 1024**3
 """The most bytes of refused files, which the run copies out of the buffer before it ends."""
+SEARCHED_FILES_AT_MOST: Final = 2_000
+"""The most data files that are searched for the rows of batches."""
+SEARCHED_BYTES_AT_MOST: Final = 256 * 1024**2
+"""The most stored bytes of their batch columns."""
 _OF_CREDENTIALS: Final = frozenset({"AccessDenied", "BufferNotFound", "StorageRefused"})
 """Reasons that the pod's credentials may have caused. A Job's pod may have others."""
 
@@ -425,17 +437,12 @@ class Worker:
         waiting: tuple[BatchRow, ...] | None = None
         match spec.kind:
             case RunKind.REANCHORING:
-                done = anchored(context, reanchor(context, table))
+                assert spec.consolidation is not None
+                masker = masker_of(context, table, spec.consolidation.deletes)
+                done = anchored(context, reanchor_and_mask(context, table, masker))
             case RunKind.RESTATEMENT:
                 assert spec.restatement is not None
-                requests = tuple({r.key: r for r in spec.restatement.requests}.values())
-                done = result_of(
-                    spec,
-                    requests,
-                    GroupCommit(
-                        context, table, requests, _write, _find, _NoEraser(), _NoMasker(spec.restatement.deletes.native)
-                    ).carry_out(),
-                )
+                done = restate(context, table, spec.restatement)
             case RunKind.CONSOLIDATION:
                 done, waiting = register_small_set(context, table)
             case RunKind.VACUUM | RunKind.ERASURE_CHECK:
@@ -481,6 +488,32 @@ def _begun_before(entry: MailboxEntry, documents: dict[str, str]) -> int:
     return progress.begun if mine and progress.phase not in (Phase.SUCCEEDED, Phase.FAILED) else 0
 
 
+def restate(context: Run, table: IcebergTable, restatement: RestatementGroupSpec) -> RestatementGroupResult:
+    """Carry out the requests of a run in one commit. A refused request does not affect the others.
+
+    Raises:
+        NeedsSpark: A Job carries out the run.
+        Exception: As `GroupCommit.carry_out`.
+    """
+    requests = tuple({r.key: r for r in restatement.requests}.values())
+    masker = masker_of(context, table, restatement.deletes)
+    group = GroupCommit(context, table, requests, _write, _find, _NoEraser(), masker)
+    return result_of(context.spec, requests, group.carry_out(), masker.postponed)
+
+
+def masker_of(context: Run, table: IcebergTable, deletes: Deletes) -> NativeMasker:
+    """What writes the native deletes of this process, which searches few files.
+
+    Raises:
+        NeedsSpark: Files of the table must be moved before.
+        InputError: `FormatVersionMismatch`.
+    """
+    native = native_kind(table, deletes)
+    if native is not None and table.lost_specs():
+        raise NeedsSpark(f"{table.full_name} has files of a partition field whose column was dropped")
+    return NativeMasker(context, table, native, _search)
+
+
 def _write(adding: Sequence[RestatementRequest], _: Base) -> Replacements:
     raise NeedsSpark(f"Restatement {adding[0].name} writes data")
 
@@ -495,19 +528,24 @@ class _NoEraser:
         return not erased.rows
 
 
-@dataclass
-class _NoMasker:
-    """Refuses to write native deletes, which needs a search in data files."""
+def _search(request: BatchSearch, files: Sequence[CandidateFile]) -> Searched:
+    """Search few data files.
 
-    native: NativeDeletes | None
-    """The kind of native deletes, from `spec.deletes`."""
-    written: list[str] = field(default_factory=list)
-
-    def masks(self, base: Base, delta: Delta, lifts: Lifts, mask: bool = True) -> Masks:  # noqa: ARG002
-        masking = plan_masking(base.ledger, delta, base.field_id, self.native, base.is_masked)
-        if not masking.is_empty:
-            raise NeedsSpark("the run writes native deletes, or removes some")
-        return Masks(delta)
+    Raises:
+        TooMuchToSearch: There is too much to read.
+        NeedsSpark: A file cannot be read. A Job may have other credentials than this process.
+    """
+    size = sum(c.bytes_to_search for c in files)
+    if len(files) > SEARCHED_FILES_AT_MOST or size > SEARCHED_BYTES_AT_MOST:
+        raise TooMuchToSearch(
+            f"the rows of {len(request.ids)} batches may be in {len(files)} files with {size} bytes to read, and the committer "
+            f"searches at most {SEARCHED_FILES_AT_MOST} files and {SEARCHED_BYTES_AT_MOST} bytes",
+            len(files),
+        )
+    try:
+        return search_here(request, files)
+    except SearchError as e:
+        raise NeedsSpark(str(e)) from e
 
 
 def _find(unknown_ids: Sequence[str], base: Base) -> frozenset[str]:

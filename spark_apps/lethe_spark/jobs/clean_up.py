@@ -39,6 +39,7 @@ from lethe.vacuum.housekeeping import (
 )
 
 from lethe_spark.commit.ledger_commit import Intent, NothingToCommit, commit_on_ledger, keep_up, safe_text
+from lethe_spark.commit.masking import NativeMasker, mask_rest
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jobs.erasure.close import note_purged
 from lethe_spark.jobs.erasure.metadata import rewrite_manifests_of_erasures
@@ -78,11 +79,26 @@ def reanchor(context: Run, table: IcebergTable) -> int | None:
     return commit_on_ledger(context, table, plan).snapshot_id
 
 
+def reanchor_and_mask(context: Run, table: IcebergTable, masker: NativeMasker) -> int | None:
+    """Give a ledger to a head without one, and native deletes to tombstones without them.
+
+    Returns:
+        The id of the last new snapshot; None: the head needs neither.
+
+    Raises:
+        TooMuchToSearch: The masker searches no more than it may.
+        Exception: As `reanchor`.
+    """
+    anchor = reanchor(context, table)
+    masked = mask_rest(context, table, masker) if masker.native is not None and table.head_id is not None else None
+    return masked if masked is not None else anchor
+
+
 def anchored(context: Run, snapshot_id: int | None) -> ReanchoringResult:
     """The result of a re-anchoring run. Pure, except that it reads the clock.
 
     Args:
-        snapshot_id: As `reanchor` returns it.
+        snapshot_id: Of the last new snapshot. None: there is none.
     """
     spec = context.spec
     return ReanchoringResult(

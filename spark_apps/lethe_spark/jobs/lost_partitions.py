@@ -154,11 +154,6 @@ class _Moving:
         tombstones = self.base.ledger.tombstones_within(self.base.field_id, bounds) if bounds else []
         return [t for t in tombstones if t.mask is not None]
 
-    @property
-    def _by_position(self) -> NativeDeletes:
-        vectors = NativeDeletes.DELETION_VECTORS
-        return vectors if self.table.format_version >= vectors.format_version else NativeDeletes.POSITION_DELETES
-
     def _deletes(self, added: Collection[DataFile], ids: frozenset[str]) -> DeleteChanges:
         """Hide the rows of these batches in new files."""
         if not ids or not added:
@@ -167,15 +162,16 @@ class _Moving:
         candidates = [
             CandidateFile(f.path, f.bytes, "PARQUET", f.partition, frozenset(), frozenset(), frozenset()) for f in added
         ]
-        asked = BatchSearch(base.field_id, ids, table_properties(self.context), field_ids(base.iceberg.properties))
-        result = search_batches(self.context.spark.sparkContext, asked, candidates, strict=True)
+        names = field_ids(base.iceberg.properties)
+        asked = BatchSearch(base.field_id, ids, table_properties(self.context), names, strict=True)
+        result = search_batches(self.context.spark.sparkContext, asked, candidates)
         positions = {
             path: FrozenBitMap64.union(FrozenBitMap64(), *found.values())
             for path, found in result.found.items()
             if found
         }
         tasks = [_task_of(self.table, f) for f in added if f.path in positions]
-        if self._by_position is NativeDeletes.DELETION_VECTORS:
+        if self.table.format_version >= NativeDeletes.DELETION_VECTORS.format_version:
             return write_vectors(self.table, tasks, positions, self.context.run_id)
         return write_position_deletes(self.table, tasks, positions, (), self.context.run_id)
 

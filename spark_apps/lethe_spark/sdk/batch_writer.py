@@ -8,6 +8,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from lethe.base import names
@@ -16,11 +17,11 @@ from lethe.base.ids import MAX_BATCH_ID_LENGTH, request_key, run_id
 from lethe.buffer.promotion import Publish, WrittenBatch, WrittenFiles, plan_publication
 from lethe.contract.result import Phase
 from lethe.contract.run import AcceptedHead, Replacement, RestatementRequest
-from lethe.contract.settings import Operation
+from lethe.contract.settings import Deletes, NativeDeletes, Operation
 from lethe.files.bounds import IdIndex
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, column_dropped
-from lethe.ledger.ledger import BatchState, Ledger, get_many
+from lethe.ledger.ledger import BatchState, Delta, Ledger, get_many
 from lethe.restatement.plan import PlanScope, ReplacementRows, Restated, plan_restatement
 from lethe.storage.vended import of_table
 from pyspark.errors import AnalysisException, PySparkException
@@ -37,22 +38,22 @@ from lethe_spark.commit.ledger_commit import (
     keep_up,
     noted,
 )
+from lethe_spark.commit.masking import Masks, NativeMasker, native_kind
 from lethe_spark.commit.table_state import Base, facts_of, observe_base, refuse_batches
-from lethe_spark.jvm.commit import Append, LedgerOnly
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.errors import JvmError
 from lethe_spark.jvm.scan_tasks import write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import crash_point
 from lethe_spark.sql.rest_servers import require_served
-from lethe_spark.sql.searching import named
+from lethe_spark.sql.searching import named, search_batches
 
 log = logging.getLogger(__name__)
 
 _OTHER_BATCH: Final = "LETHE-OTHER-BATCH-ID"
 _NULL: Final = "LETHE-NULL-IN-COLUMN:"
 
-OPTIONS: Final = ("batchId", "batchIdsToReplace", "batchReplacingReason", "batchColumn", "prepare")
+OPTIONS: Final = ("batchId", "batchIdsToReplace", "batchReplacingReason", "batchColumn", "prepare", "deletes")
 
 
 class LogReporter:
@@ -85,6 +86,18 @@ class SdkWriter:
     def step(self, name: str) -> None:
         """Do nothing, apart from fault injection in tests: Lethe does not cancel a user's Spark job."""
         crash_point(name)
+
+
+def deletes_of(text: str) -> Deletes:
+    """How rows are hidden from other engines.
+
+    Raises:
+        InputError: UnknownOption.
+    """
+    try:
+        return Deletes(text)
+    except ValueError:
+        raise InputError("UnknownOption", f"deletes {text!r}: expected one of {', '.join(Deletes)}.") from None
 
 
 def find_table(spark: SparkSession, table: str) -> tuple[SparkTable, dict[str, str]]:
@@ -289,6 +302,7 @@ def write(
     batch_replacing_reason: str = "",
     batch_column: str = "batch_id",
     prepare: bool = False,
+    deletes: str = Deletes.AUTO,
 ) -> WriteResult:
     """Write the rows of a frame as one batch, and delete the rows of the batches that it replaces, in one commit.
 
@@ -307,6 +321,8 @@ def write(
         batch_column: The column of batch ids, for a table that Lethe has not prepared. A prepared table stores its own.
         prepare: Prepare a table that has rows: from now on, new files are sorted by the batch column and have exact bounds of
             it. Existing files do not change. An empty table is always prepared.
+        deletes: How the rows of replaced batches are hidden from other engines, as `spec.deletes` of a Dataset: Auto, Ledger,
+            DeletionVectors or PositionDeletes.
 
     In these cases nothing is committed.
 
@@ -317,7 +333,7 @@ def write(
         InputError: InvalidName, UnknownCatalog, CatalogNotServed, UnsafeProperty, TableNotFound, TableHoldsBatches,
             BatchColumnMissing, BatchColumnDropped, BatchColumnType, FormatVersionTooOld, InvalidBatchId, BatchTakenBack,
             BatchAlreadyWritten, ReplacementIsReplaced, AlreadyReplaced, ReplacementAlreadyPromoted, BatchIdMismatch,
-            NullInColumn, SchemaMismatch.
+            NullInColumn, SchemaMismatch, UnknownOption, FormatVersionMismatch.
         ConflictError: Other writers committed first in every attempt.
         TransientError: A dependency is temporarily unavailable.
         LedgerError: A ledger file is unusable.
@@ -328,10 +344,12 @@ def write(
     run = run_id(found.uuid, "Write", [batch_id])
     job = SdkWriter(found.name, batch_column, run, "Write", properties, seen_table_uuid=found.uuid)
     with noted(job, found, [batch_id]):
-        return _write_once(frame, found, job, request)
+        return _write_once(frame, found, job, request, native_kind(found, deletes_of(deletes)))
 
 
-def _write_once(frame: DataFrame, found: SparkTable, job: SdkWriter, request: "_WriteRequest") -> WriteResult:
+def _write_once(
+    frame: DataFrame, found: SparkTable, job: SdkWriter, request: "_WriteRequest", native: NativeDeletes | None
+) -> WriteResult:
     """Write and commit. The caller has recorded the run in the table's notes."""
     run = job.run_id
     base = observe_base(job, found)
@@ -341,13 +359,27 @@ def _write_once(frame: DataFrame, found: SparkTable, job: SdkWriter, request: "_
     rows = rows_of_batch(frame, found.columns, base.batch_column, request.batch_id)
     files = write_rows(found, rows, run, base.batch_column)
     job.step("after-write")
-    attempts = Attempts()
+    attempts, last = Attempts(), list[Masks]()
+    masker = NativeMasker(job, found, native, partial(search_batches, frame.sparkSession.sparkContext))
+
+    def plan(newest: Base) -> Intent[WriteResult] | NothingToCommit[WriteResult]:
+        planned = _plan(newest, request, files, in_files, run)
+        if isinstance(planned, NothingToCommit):
+            return planned
+        delta, result = planned
+        last[:] = [masker.masks(newest, delta, {}) if request.replaces else Masks(delta)]
+        return last[0].intent(result, newest.facts.head_id, files)
+
+    landed = False
     try:
-        committed = commit_on_ledger(job, found, lambda b: _plan(b, request, files, in_files, run), attempts)
+        committed = commit_on_ledger(job, found, plan, attempts)
+        landed = committed.snapshot_id is not None
     except (InputError, ConflictError, TransientError):
         discard(found, files, attempts)
         raise
-    if committed.snapshot_id is None:
+    finally:
+        masker.discard_unused(last[0] if landed else None, attempts)
+    if not landed:
         # Another job wrote the batch in the meantime, or an earlier attempt of this one, whose answer was lost, was committed.
         discard(found, files, attempts)
         return committed.outcome
@@ -438,19 +470,18 @@ def _earlier_result(ledger: Ledger, request: _WriteRequest) -> WriteResult | Non
 
 def _plan(
     base: Base, request: _WriteRequest, files: tuple[DataFile, ...], in_files: frozenset[str], run: str
-) -> Intent[WriteResult] | NothingToCommit[WriteResult]:
+) -> tuple[Delta, WriteResult] | NothingToCommit[WriteResult]:
     done = _earlier_result(base.ledger, request)
     if done is not None:
         return NothingToCommit(done)
     now, batch = datetime.now(UTC), request.batch_id
     rows, size = sum(f.records for f in files), sum(f.bytes for f in files)
     partitions = base.partitions_of(files, [batch])[batch]
-    change = Append(files) if files else LedgerOnly()
     if not request.replaces:
         written = WrittenFiles({batch: WrittenBatch(batch, rows, size, ())}, {batch: partitions})
         published = plan_publication(base.ledger, written, {}, run, now)
         assert isinstance(published, Publish)
-        return Intent(published.delta, change, WriteResult(batch, None, rows, already=False))
+        return published.delta, WriteResult(batch, None, rows, already=False)
     restated = plan_restatement(
         base.ledger,
         request.request(now),
@@ -459,7 +490,7 @@ def _plan(
     )
     assert isinstance(restated, Restated)
     result = WriteResult(batch, None, rows, False, restated.result.rows_deleted, request.key)
-    return Intent(restated.delta, change, result)
+    return restated.delta, result
 
 
 class BatchWriter:
@@ -473,8 +504,8 @@ class BatchWriter:
         """Set one option.
 
         Args:
-            key: batchId, batchIdsToReplace (a list, or a text of ids separated by commas), batchReplacingReason, batchColumn
-                or prepare; not case-sensitive.
+            key: batchId, batchIdsToReplace (a list, or a text of ids separated by commas), batchReplacingReason, batchColumn,
+                prepare or deletes; not case-sensitive.
             value: As the argument of `write`.
 
         Returns:
@@ -519,6 +550,7 @@ class BatchWriter:
             batch_replacing_reason=str(self._options.get("batchReplacingReason", "")),
             batch_column=str(self._options.get("batchColumn", "batch_id")),
             prepare=str(self._options.get("prepare", "false")).lower() == "true",
+            deletes=str(self._options.get("deletes", Deletes.AUTO)),
         )
 
 

@@ -4,20 +4,21 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from lethe.base.errors import InputError
 from lethe.base.ids import request_key, run_id
 from lethe.contract.result import RequestResult
 from lethe.contract.run import Provenance, RestatementRequest
-from lethe.contract.settings import Operation
-from lethe.files.native_deletes import plan_masking, refuse_masked
+from lethe.contract.settings import Deletes, Operation
 from lethe.restatement.plan import AlreadyDone, PlanScope, check_request, plan_restatement
 from pyspark.sql import SparkSession
 
-from lethe_spark.commit.ledger_commit import Intent, NothingToCommit, commit_on_ledger, keep_up
+from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger, keep_up
+from lethe_spark.commit.masking import CannotLift, Masks, NativeMasker, lifts_of, native_kind
 from lethe_spark.commit.table_state import Base
-from lethe_spark.jvm.commit import LedgerOnly
-from lethe_spark.sdk.batch_writer import SdkWriter, find_table, ids_in_files, prepare_table
+from lethe_spark.sdk.batch_writer import SdkWriter, deletes_of, find_table, ids_in_files, prepare_table
+from lethe_spark.sql.searching import search_batches
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ def revert(
     name: str | None = None,
     evict_by_seconds: int | None = None,
     batch_column: str = "batch_id",
+    deletes: str = Deletes.AUTO,
 ) -> RestatementResult:
     """Delete the rows of whole batches, in one commit that writes no data files.
 
@@ -63,12 +65,14 @@ def revert(
             name, each call is a new revert.
         evict_by_seconds: The time from now by which a vacuum must have removed the bytes. None: no limit.
         batch_column: The column of batch ids, for a table that Lethe has not prepared. A prepared table stores its own.
+        deletes: How the rows are hidden from other engines, as `spec.deletes` of a Dataset: Auto, Ledger, DeletionVectors or
+            PositionDeletes.
 
     In these cases nothing is committed.
 
     Raises:
         InputError: InvalidName, UnknownCatalog, CatalogNotServed, UnsafeProperty, TableNotFound, TableHoldsBatches,
-            TableNotPrepared, BatchColumnMissing, NoBatchIds, AlreadyReplaced.
+            TableNotPrepared, BatchColumnMissing, NoBatchIds, AlreadyReplaced, UnknownOption, FormatVersionMismatch.
         ConflictError: The table moved between plan and commit.
         TransientError: A dependency is temporarily unavailable.
         LedgerError: A ledger file is unusable.
@@ -87,7 +91,7 @@ def revert(
         evict_by_seconds=evict_by_seconds,
         provenance=Provenance(reason=reason) if evict_by_seconds is not None else None,
     )
-    return _restate(spark, table, request, batch_column)
+    return _restate(spark, table, request, batch_column, deletes)
 
 
 def undo(
@@ -107,7 +111,8 @@ def undo(
     In these cases nothing is committed.
 
     Raises:
-        InputError: UnknownRestatement, NotUndoable, AlreadyPurged, AlreadyReplaced, HeldByAnother, ErasedSince.
+        InputError: UnknownRestatement, NotUndoable, AlreadyPurged, AlreadyReplaced, HeldByAnother, ErasedSince,
+            FileNotSearchable.
         ConflictError: The table moved between plan and commit.
         TransientError: A dependency is temporarily unavailable.
         LedgerError: A ledger file is unusable.
@@ -122,27 +127,41 @@ def undo(
         reason=reason,
         creation_time=datetime.now(UTC),
     )
-    return _restate(spark, table, request, batch_column)
+    return _restate(spark, table, request, batch_column, Deletes.LEDGER)
 
 
-def _restate(spark: SparkSession, table: str, request: RestatementRequest, batch_column: str) -> RestatementResult:
+def _restate(
+    spark: SparkSession, table: str, request: RestatementRequest, batch_column: str, deletes: str
+) -> RestatementResult:
     check_request(request)
     found, properties = find_table(spark, table)
     prepare_table(found, properties, batch_column, required=False)
     run = run_id(found.uuid, request.operation, [request.key])
     job = SdkWriter(found.name, batch_column, run, request.operation, properties, seen_table_uuid=found.uuid)
 
+    masker = NativeMasker(
+        job, found, native_kind(found, deletes_of(deletes)), partial(search_batches, spark.sparkContext)
+    )
+    last: Masks | None = None
+
     def plan(base: Base) -> Intent[RequestResult] | NothingToCommit[RequestResult]:
-        done = request.key in base.ledger.requests
-        in_files = frozenset() if done else ids_in_files(base, request.batch_ids)
+        nonlocal last
+        in_files = frozenset() if request.key in base.ledger.requests else ids_in_files(base, request.batch_ids)
         planned = plan_restatement(base.ledger, request, PlanScope(run, datetime.now(UTC), base.field_id, in_files))
         if isinstance(planned, AlreadyDone):
             return NothingToCommit(planned.result)
-        refuse_masked(request.name, plan_masking(base.ledger, planned.delta, base.field_id, None, all_masked=True))
-        return Intent(planned.delta, LedgerOnly(), planned.result)
+        last = masker.masks(base, planned.delta, lifts_of(base.ledger, [request]))
+        return last.intent(planned.result, base.facts.head_id)
 
-    done = commit_on_ledger(job, found, plan)
-    if done.snapshot_id is not None:
+    attempts, committed = Attempts(), False
+    try:
+        done = commit_on_ledger(job, found, plan, attempts)
+        committed = done.snapshot_id is not None
+    except CannotLift as e:
+        raise e.error from None
+    finally:
+        masker.discard_unused(last if committed else None, attempts)
+    if committed:
         keep_up(job, found, create=False)
     result = done.outcome
     return RestatementResult(

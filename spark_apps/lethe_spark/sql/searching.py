@@ -3,15 +3,15 @@
 No value is part of a query: Spark broadcasts the values. No error contains a value.
 """
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Final
 
 import pyarrow as pa
 from lethe.base.errors import ConflictError
+from lethe.search.batches import BatchSearch, FileResult, Searched, result_of
 from lethe.search.candidates import CandidateFile
-from lethe.search.positions import AnyWanted, SearchedFile, Unsure, Wanted, WantedKeys, find, find_batches, find_keys
+from lethe.search.positions import AnyWanted, SearchedFile, Wanted, WantedKeys, find, find_keys
 from pyiceberg.io import load_file_io
 from pyroaring import FrozenBitMap64
 from pyspark import Broadcast, SparkContext
@@ -31,8 +31,6 @@ More are joined, so that each executor receives them once.
 """
 
 _GROUPS_PER_CORE: Final = 4
-FileResult: TypeAlias = "tuple[str, dict[str, bytes] | str | None]"
-"""A path, and the positions that were found, or why the file cannot be searched. None: the file does not exist."""
 
 
 def anti_join(frame: DataFrame, column: str, ids: Collection[str]) -> DataFrame:
@@ -95,18 +93,6 @@ class Search:
     """The table's name mapping. None: it has none."""
 
 
-@dataclass(frozen=True)
-class Searched:
-    """The result of a search."""
-
-    found: Mapping[str, Mapping[str, FrozenBitMap64]]
-    """Positions of rows by path, then by the key of the search."""
-    unsure: Mapping[str, str]
-    """Files that cannot be searched, and why."""
-    missing: frozenset[str] = frozenset()
-    """Files that do not exist."""
-
-
 def search(context: SparkContext, request: Search, files: Sequence[CandidateFile]) -> Searched:
     """Find the positions of the wanted rows in each of the data files.
 
@@ -120,37 +106,14 @@ def search(context: SparkContext, request: Search, files: Sequence[CandidateFile
         values.destroy()  # from the disks of the executors too
 
 
-@dataclass(frozen=True)
-class BatchSearch:
-    """A search for the rows of batches."""
-
-    field_id: int
-    """The field id of the batch column."""
-    ids: frozenset[str]
-    """The ids of the batches."""
-    io_properties: Mapping[str, str] = field(repr=False)
-    """PyIceberg's properties to open files with."""
-    names: Mapping[str, int] | None = None
-    """The table's name mapping. None: it has none."""
-    bounds: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
-    """Known lower and upper bounds of the batch column by path. Only batches within them are searched for."""
-    absent: Mapping[str, str] = field(default_factory=dict)
-    """For files without the batch column: the batch of their rows, by path."""
-
-
-def search_batches(
-    context: SparkContext, request: BatchSearch, files: Sequence[CandidateFile], strict: bool = False
-) -> Searched:
+def search_batches(context: SparkContext, request: BatchSearch, files: Sequence[CandidateFile]) -> Searched:
     """Find the positions of each batch's rows in each of the data files, by batch id.
-
-    Args:
-        strict: Report a missing file in `missing` instead of failing, and a file without the batch column in `unsure`.
 
     Raises:
         Exception: Spark's errors.
     """
     ids = context.broadcast(sorted(request.ids))
-    worker = _BatchWorker(ids, replace(request, ids=frozenset()), strict)
+    worker = _BatchWorker(ids, replace(request, ids=frozenset()))
     try:
         return _run(context, files, worker.search)
     finally:
@@ -166,17 +129,7 @@ def _run(
     groups = max(1, min(len(files), context.defaultParallelism * _GROUPS_PER_CORE))
     largest_first = sorted(files, key=lambda c: -c.size)
     shares = [largest_first[n::groups] for n in range(groups)]
-    positions: dict[str, dict[str, FrozenBitMap64]] = {}
-    unsure: dict[str, str] = {}
-    missing: set[str] = set()
-    for path, answer in context.parallelize(shares, groups).flatMap(search_files).collect():
-        if answer is None:
-            missing.add(path)
-        elif isinstance(answer, str):
-            unsure[path] = answer
-        else:
-            positions[path] = {key: FrozenBitMap64.deserialize(blob) for key, blob in answer.items()}
-    return Searched(positions, unsure, frozenset(missing))
+    return Searched.of(context.parallelize(shares, groups).flatMap(search_files).collect())
 
 
 @dataclass(frozen=True)
@@ -192,7 +145,7 @@ class _ValueWorker:
             searches = {key: self.searches.value[key] for key in c.keys}
             return self._find(c, searches)
 
-        return (_result_of(c, one) for c in files)
+        return (result_of(c, one) for c in files)
 
     def _find(self, c: CandidateFile, searches: Mapping[str, AnyWanted]) -> dict[str, FrozenBitMap64]:
         values = {key: w for key, w in searches.items() if isinstance(w, Wanted)}
@@ -211,40 +164,9 @@ class _BatchWorker:
     ids: "Broadcast[list[str]]"
     request: BatchSearch
     """The request without its ids, which are broadcast."""
-    strict: bool
 
     def search(self, files: Iterable[CandidateFile]) -> Iterator[FileResult]:
-        def one(c: CandidateFile) -> Mapping[str, FrozenBitMap64]:
-            request = self.request
-            searched = SearchedFile(
-                load_file_io(dict(request.io_properties), c.path), c.path, c.format_name, request.names
-            )
-            return find_batches(searched, request.field_id, self._within(c), request.absent.get(c.path), self.strict)
-
-        return (_result_of(c, one, self.strict) for c in files)
-
-    def _within(self, file: CandidateFile) -> list[str]:
-        """The ids that the file might hold."""
-        ids = self.ids.value
-        lower, upper = self.request.bounds.get(file.path, (None, None))
-        start = 0 if lower is None else bisect_left(ids, lower)
-        return ids[start:] if upper is None else ids[start : bisect_right(ids, upper)]
-
-
-def _result_of(
-    file: CandidateFile, search_file: Callable[[CandidateFile], Mapping[str, FrozenBitMap64]], strict: bool = False
-) -> FileResult:
-    try:
-        result = search_file(file)
-    except FileNotFoundError:
-        if not strict:
-            raise RuntimeError(f"{file.path} could not be searched (FileNotFoundError)") from None
-        return file.path, None
-    except Unsure as e:
-        return file.path, str(e)
-    except Exception as e:
-        raise RuntimeError(f"{file.path} could not be searched ({type(e).__name__})") from None
-    return file.path, {key: positions.serialize() for key, positions in result.items()}
+        return (self.request.of_file(c, self.ids.value) for c in files)
 
 
 @dataclass(frozen=True)

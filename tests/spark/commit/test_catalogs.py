@@ -22,7 +22,7 @@ from lethe_spark.jvm.scan_tasks import ScannedFiles
 from lethe_spark.sql import rest_servers as rest_guard
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import some
+from tests.spark.parameters import MODES, some
 from tests.spark.support.erases import Names, but, row
 from tests.spark.support.maintenance import maintain
 from tests.spark.support.native_deletes import Native
@@ -151,7 +151,7 @@ def test_batches_go_on_beside_a_column_of_a_type_that_lethe_does_not_know_and_af
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("mode", Deletes)
+@pytest.mark.parametrize("mode", MODES)
 def test_rows_that_another_engine_deleted_on_a_void_spec_stay_deleted(glued: Glued, mode: str) -> None:
     """Also those of batches that were taken back, in each way, and purged."""
     spark, lake, catalog = glued.story.spark, glued.story.lake, glued.story.catalog

@@ -8,13 +8,16 @@ import lethe
 import pytest
 from lethe.base import names
 from lethe.contract.run import ResultPointer, SnapshotLimits
+from lethe.contract.settings import Deletes, NativeDeletes
 from lethe.iceberg import catalogs
+from lethe.ledger.tombstone import Mask
 from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
 
 from tests.spark.committer.runs import ALL, a_revert, an_undo, begun
-from tests.spark.parameters import pairs
+from tests.spark.parameters import pairs, some
 from tests.spark.support.mailbox import Process
+from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Row, Story, local, of_arrow, of_batches
 from tests.support.api_server import ApiServer
 from tests.support.builders import a_request
@@ -64,6 +67,30 @@ def test_a_group_is_carried_out_in_one_commit_on_every_catalog_and_format(
 
     assert (undone.outcome, undone.requests[0].rows_restored) == ("Committed", 4)
     story.check_reads(of_batches("A", "B", "C"))
+
+
+@pytest.mark.parametrize(
+    "deletes", some(["Auto 3", "Auto 2", "DeletionVectors 3", "PositionDeletes 2"], "Auto 3", "Auto 2")
+)
+def test_every_engine_sees_a_revert_and_its_undo_at_once(
+    spark: SparkSession, lake: Lake, namespace: Namespace, process: Process, deletes: str
+) -> None:
+    """A is in files with B, C in its own. What is reverted first stays hidden when the second is undone."""
+    mode, version = deletes.split()
+    story = Native.begin(spark, lake, format_version=int(version), deletes=Deletes(mode)).filled("AB", "C")
+
+    first = namespace.carried_out(a_revert(story, "A", name="first"))
+    second = namespace.carried_out(a_revert(story, "B", "C"))
+    hidden = story.plain()
+    undone = namespace.carried_out(an_undo(story))
+
+    assert {r.outcome for r in (first, second, undone)} == {"Committed"}, process.log[-3000:]
+    assert (hidden, undone.requests[0].rows_restored) == (Counter(), 8)
+    kind = "PositionDeletes" if version == "2" else "DeletionVectors"
+    assert story.masks() == {"A": Mask(NativeDeletes(kind), 4)}
+    story.check_native(of_batches("B", "C"))
+    assert namespace.carried_out(an_undo(story, of="first", name="all")).outcome == "Committed"
+    assert (story.deletes_now(), story.plain()) == ([], of_batches("A", "B", "C"))
 
 
 def test_its_jvm_is_small_and_its_command_line_holds_no_catalog(process: Process) -> None:

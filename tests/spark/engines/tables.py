@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.engines.page import Cell, Kind, Matrix, Outcome, cell, rendered, replaced
 from tests.spark.engines.readers import stable
+from tests.spark.parameters import MODES
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Story, of_batches
 from tests.support.lake import Lake
@@ -18,7 +19,7 @@ ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = ROOT / "docs" / "engines.md"
 WRITE: Final = os.environ.get("LETHE_WRITE_ENGINES", "")
 ROWS: Final = 100  # of a batch
-MODES: Final = [(mode, v) for mode in Deletes for v in ([mode.native.format_version] if mode.native else [2, 3])]
+KINDS: Final = [(mode, v) for mode in MODES for v in ([mode.named.format_version] if mode.named else [2, 3])]
 EVERY, LEFT = ([row[:2] for row in of_batches(*ids, rows=ROWS).elements()] for ids in (("A", "B", "C"), ("A", "C")))
 
 Tables = dict[Kind, Native]
@@ -27,7 +28,7 @@ Found = Iterable[tuple[str, dict[Kind, Cell]]]
 
 def measured(spark: SparkSession, lake: Lake, read: Callable[[Tables], Found]) -> dict[str, dict[Kind, Cell]]:
     """What each engine finds before and after a vacuum. `read` reads tables with all of them."""
-    stories = [reverted(spark, lake, mode, v) for mode, v in MODES]
+    stories = [reverted(spark, lake, mode, v) for mode, v in KINDS]
     matrix: dict[str, dict[Kind, Cell]] = {}
     for vacuumed in (False, True):
         if vacuumed:

@@ -24,7 +24,7 @@ from lethe_spark.jvm.spark_table import SparkTable
 from pyroaring import FrozenBitMap64
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import pairs, some, tuples
+from tests.spark.parameters import MODES, pairs, some, tuples
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, name_of, row, table_folder
 from tests.spark.support.erasures import (
@@ -330,7 +330,7 @@ BATCH, GONE = "A", row("A", 1)
 VALUE = name_of(GONE[1])
 
 
-@pytest.fixture(params=some(Deletes, Deletes.LEDGER))
+@pytest.fixture(params=some(MODES, Deletes.LEDGER))
 def people(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Names:
     """Batches A, B and D are in the table, which had other folders for data and metadata before. D is taken back."""
     story = Names.begin(spark, lake, deletes=request.param).filled()
@@ -439,7 +439,7 @@ def is_named(path: Path, record: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize(
     ("by_records", "people"),
-    pairs([False, True], Deletes, (True, Deletes.LEDGER), (True, Deletes.POSITION_DELETES)),
+    pairs([False, True], MODES, (True, Deletes.LEDGER), (True, Deletes.POSITION_DELETES)),
     indirect=["people"],
 )
 def test_what_software_leaves_anywhere_is_removed_or_named(people: Names, lake: Lake, by_records: bool) -> None:
@@ -464,7 +464,7 @@ def test_what_software_leaves_anywhere_is_removed_or_named(people: Names, lake: 
     assert {p.read_bytes() for p in rows} == {rows_of(people, with_ids=False)}
 
 
-@pytest.mark.parametrize("people", some(Deletes, Deletes.LEDGER, Deletes.DELETION_VECTORS), indirect=True)
+@pytest.mark.parametrize("people", some(MODES, Deletes.LEDGER, Deletes.DELETION_VECTORS), indirect=True)
 def test_leftovers_beside_a_marker_or_in_a_temporary_folder_are_removed(people: Names) -> None:
     """And young ones hold the erasure, as they would in any other folder."""
     data = table_folder(people) / "data"
@@ -499,7 +499,7 @@ def delete_files(path: str) -> dict[str, bytes]:
     return {"lethe-deletes.parquet": sink.getvalue(), "deletes.puffin": vector}
 
 
-@pytest.mark.parametrize("mode", some(Deletes, Deletes.POSITION_DELETES))
+@pytest.mark.parametrize("mode", some(MODES, Deletes.POSITION_DELETES))
 def test_deletes_that_runs_left_go_if_their_paths_have_values_of_a_partition(
     spark: SparkSession, lake: Lake, mode: str
 ) -> None:
@@ -564,7 +564,7 @@ LAYOUTS: dict[str, Change] = {
     ("layout", "mode"),
     pairs(
         LAYOUTS,
-        Deletes,
+        MODES,
         ("folders elsewhere", Deletes.LEDGER),
         ("orc", Deletes.LEDGER),
         ("object storage", Deletes.DELETION_VECTORS),

@@ -21,7 +21,7 @@ from lethe.contract.settings import Deletes
 from lethe.restatement.plan import values_digest
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import pairs, some, tuples
+from tests.spark.parameters import MODES, pairs, some, tuples
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, files_with, name_of, row
 from tests.spark.support.erasures import (
@@ -340,7 +340,7 @@ def test_a_staged_snapshot_whose_run_may_publish_it_holds_it_for_a_day(story: St
     assert timedelta(hours=23) < blocker.until - datetime.now(UTC) < timedelta(hours=25)
 
 
-@pytest.mark.parametrize(("value", "mode"), pairs(["false", "no"], Deletes, ("no", Deletes.LEDGER)))
+@pytest.mark.parametrize(("value", "mode"), pairs(["false", "no"], MODES, ("no", Deletes.LEDGER)))
 def test_no_erasure_is_verified_while_a_property_forbids_to_delete_files(story: Story, value: str, mode: str) -> None:
     """Iceberg reads any value but `true` as false. The vacuum says why no snapshot expires, and goes on."""
     version = format_version_of(mode)

@@ -25,7 +25,7 @@ VECTORS, POSITIONS = Deletes.DELETION_VECTORS, Deletes.POSITION_DELETES
 def suits(deletes: Deletes, seed: int) -> bool:
     """Whether a table of this seed can be in this mode, at least after it was upgraded."""
     version = VERSIONS[seed % 3]
-    return deletes.native is None or version in (1, deletes.native.format_version)
+    return deletes.named is None or version in (1, deletes.named.format_version)
 
 
 # One of each format version in `make test`, and each mode of deletes.

@@ -8,11 +8,16 @@ import lethe
 import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError
+from lethe.contract.run import RunSpec
 from lethe.contract.settings import Deletes
 from lethe.files.values import ValueKind, Values, ValueType
 from lethe.ledger.tombstone import Mask
+from lethe.search.batches import TooMuchToSearch
 from lethe.search.candidates import candidates
 from lethe.search.positions import SearchedFile, Wanted, find
+from lethe_spark.committer import work
+from lethe_spark.jobs.clean_up import reanchor_and_mask
+from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
@@ -39,7 +44,7 @@ def story(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Na
 
 
 def test_a_revert_hides_its_rows_by_position_in_one_snapshot_with_the_ledger(story: Native) -> None:
-    """A is in files with other batches: these stay, and get a delete file each. E's are its own, and are dropped by metadata."""
+    """A is in files with other batches, E in its own: each file gets a delete file, those of E without being read."""
     files, snapshots = story.files(), len(story.snapshots())
 
     result = story.revert("A", "E")
@@ -47,9 +52,10 @@ def test_a_revert_hides_its_rows_by_position_in_one_snapshot_with_the_ledger(sto
     assert (result.succeeded, result.rows_deleted, result.tombstones_added) == (True, 8, 2)
     assert len(story.snapshots()) == snapshots + 1
     assert result.snapshot_id == story.head().snapshot_id
-    assert sorted(story.files()) == sorted(p for p, ids in files.items() if set(ids) != {"E"})
+    assert story.files() == files
     end = ".puffin" if story.deletes == VECTORS else "-lethe-deletes.parquet"
-    assert [(path.endswith(end), n) for _, path, n in story.deletes_now()] == [(True, 2), (True, 2)]
+    assert {(path.endswith(end), n) for _, path, n in story.deletes_now()} == {(True, 2)}
+    assert len(story.deletes_now()) == 4
     assert story.masks() == {"A": Mask(story.deletes, 4), "E": Mask(story.deletes, 4)}
     keys = story.keys()
     assert (keys["lethe.deletes"], keys["lethe.masked"]) == (story.deletes, "true")
@@ -108,14 +114,17 @@ def test_a_replay_brings_the_new_rows_in_the_snapshot_that_hides_the_old_ones(st
 
 
 @MOSTLY_VECTORS
-def test_an_undo_of_a_batch_of_which_whole_files_were_dropped_is_refused(story: Native) -> None:
+def test_an_undo_shows_batches_with_files_of_their_own_too_until_a_vacuum_purges_them(story: Native) -> None:
     story.revert("A", "E")
-    head = story.head().snapshot_id
 
     undone = story.undo()
 
-    assert (undone.succeeded, undone.reason) == (False, "AlreadyPurged")
-    assert (story.head().snapshot_id, story.masks().keys()) == (head, {"A", "E"})
+    assert (undone.succeeded, undone.rows_restored, story.deletes_now()) == (True, 8, [])
+    story.check_native(of_batches("A", "B", "D", "E"))
+    story.revert("E", name="again")
+    story.vacuum()
+    late = story.undo("again", name="late")
+    assert (late.succeeded, late.reason) == (False, "AlreadyPurged")
 
 
 @MOSTLY_VECTORS
@@ -279,6 +288,57 @@ def test_an_erase_of_records_and_a_revert_of_one_group_leave_both_rows_out(nativ
 
     wanted = of_batches("B", "D") - Counter([row("B", 1)])
     assert (native.plain(), native.rows_at(), native.keys()["lethe.masked"]) == (wanted, wanted, "true")
+
+
+# --- later commits --------------------------------------------------------------------------------------------------
+
+
+def following(story: Native) -> RunSpec:
+    """The run that the operator starts for a head whose tombstones do not all have native deletes."""
+    spec = story.consolidation()
+    assert spec.consolidation is not None
+    return spec.model_copy(update={"consolidation": spec.consolidation.model_copy(update={"deletes": Deletes.AUTO})})
+
+
+@MOSTLY_VECTORS
+def test_what_is_too_much_to_search_is_hidden_by_the_ledger_first(
+    story: Native, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Native deletes follow. The committer leaves them to a Job if they are still too many."""
+    monkeypatch.setattr(work, "SEARCHED_FILES_AT_MOST", 1)
+    spec, table = (
+        story.restatement(a_request("revert", batch_ids=("A",))),
+        SparkTable.load(story.spark, CATALOG, story.name),
+    )
+    assert table is not None
+    assert spec.restatement is not None
+
+    result = work.restate(story.context(spec), table, spec.restatement)
+
+    assert (result.outcome, result.files_without_deletes, result.requests[0].succeeded) == ("Committed", 2, True)
+    assert (story.rows_at(), story.plain()) == (of_batches("B", "D", "E"), of_batches("A", "B", "D", "E"))
+    with pytest.raises(TooMuchToSearch):
+        reanchor_and_mask(
+            story.context(following(story)), table, work.masker_of(story.context(spec), table, Deletes.AUTO)
+        )
+    followed = story.run(following(story))
+    assert (followed.outcome, story.masks()) == ("Committed", {"A": Mask(story.deletes, 4)})
+    story.check_native(of_batches("B", "D", "E"), since=story.head().snapshot_id)
+    assert story.run(following(story)).outcome == "NothingToDo"
+
+
+@MOSTLY_POSITIONS
+def test_rows_that_others_add_to_a_batch_that_was_taken_back_get_native_deletes(story: Native) -> None:
+    story.revert("A")
+    story.sql("INSERT INTO {t} (v, day, batch_id) VALUES (500, 1, 'A'), (502, 1, 'X')")
+    wanted = of_batches("B", "D", "E") + Counter({("X", 502, 1): 1})
+    assert (story.rows_at(), story.plain()) == (wanted, wanted + Counter({("A", 500, 1): 1}))
+
+    result = story.run(following(story))
+
+    assert (result.outcome, story.plain()) == ("Committed", wanted)
+    story.check_native(wanted, since=story.head().snapshot_id)
+    assert story.run(following(story)).outcome == "NothingToDo"
 
 
 # --- deaths ---------------------------------------------------------------------------------------------------------

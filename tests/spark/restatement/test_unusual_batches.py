@@ -12,7 +12,7 @@ import pytest
 from lethe.contract.settings import Deletes
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import some
+from tests.spark.parameters import MODES, some
 from tests.spark.support.erasures import erase
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import ALL_GONE, Row, Story, of_arrow, of_batches, of_spark, some_rows
@@ -22,7 +22,7 @@ START = "\U0001f600" * 255
 FIRST, SECOND, THIRD = (START + end for end in ("\U0001f600", "\U0001f601", "\ud7ff"))
 
 
-@pytest.mark.parametrize("deletes", some(Deletes, Deletes.DELETION_VECTORS))
+@pytest.mark.parametrize("deletes", some(MODES, Deletes.DELETION_VECTORS))
 def test_ids_of_1024_bytes_are_taken_back_shown_again_and_purged(
     spark: SparkSession, lake: Lake, deletes: Deletes
 ) -> None:
@@ -41,7 +41,7 @@ def test_ids_of_1024_bytes_are_taken_back_shown_again_and_purged(
     def check(*found: str) -> None:
         assert of_arrow(lethe.scan(story.full_name).to_arrow()) == rows(*found)
         assert of_spark(lethe_spark.read(spark, story.full_name)) == rows(*found)
-        if deletes.native is not None:
+        if deletes is not Deletes.LEDGER:
             assert story.plain() == rows(*found)
             assert story.rows_at() == rows(*found)
 

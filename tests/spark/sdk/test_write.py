@@ -1,5 +1,6 @@
 """Writing, reverting and undoing from a Spark job of one's own: one commit each, once, without an operator."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,10 +33,10 @@ def frame(flights: Flights, *values: int) -> DataFrame:
 
 
 def seen(flights: Flights) -> dict[str, int]:
-    """Rows by batch as Lethe reads them, both ways."""
-    by_arrow: dict[str, int] = {}
-    for batch in lethe.scan(flights.full_name).to_arrow()["batch_id"].to_pylist():
-        by_arrow[batch] = by_arrow.get(batch, 0) + 1
+    """Rows by batch as Lethe reads them, both ways, and as PyIceberg does, which knows nothing of ledgers."""
+    by_arrow = Counter(lethe.scan(flights.full_name).to_arrow()["batch_id"].to_pylist())
+    plain = flights.lake.catalog.load_table(flights.name).scan().to_arrow()
+    assert Counter(plain["batch_id"].to_pylist()) == by_arrow
     read = lethe_spark.read(flights.spark, flights.full_name).groupBy("batch_id").count().collect()
     assert {r[0]: r[1] for r in read} == by_arrow
     return by_arrow
@@ -324,6 +325,12 @@ def test_wrong_names_and_ids_are_refused_before_anything_is_read(flights: Flight
             lethe_spark.write(rows, table, batch_id=batch_id, batch_ids_to_replace=replaces)
     with refused("NoBatchIds"):
         lethe_spark.revert(flights.spark, flights.full_name, [])
+    with refused("UnknownOption"):
+        lethe_spark.revert(flights.spark, flights.full_name, ["A"], deletes="Vectors")
+    with refused("UnknownOption"):
+        lethe_spark.write(rows, flights.full_name, batch_id="A", deletes="Vectors")
+    with refused("FormatVersionMismatch"):
+        lethe_spark.revert(flights.spark, flights.full_name, ["A"], deletes="DeletionVectors")
     assert flights.handle().head_id is None
 
 

@@ -127,7 +127,7 @@ def rows_of(fields: Sequence[Field], table: pa.Table) -> Found:
 
 def lowest_version(deletes: Deletes) -> int:
     """The lowest format version of a table in this mode of deletes."""
-    return 2 if deletes.native is None else deletes.native.format_version
+    return 2 if deletes.named is None else deletes.named.format_version
 
 
 # --- the table ------------------------------------------------------------------------------------------------------
@@ -391,7 +391,7 @@ class AnyTable:
     @property
     def hides_natively(self) -> bool:
         """Whether readers that know no ledger miss the rows of reverted batches before a vacuum."""
-        return self.story.deletes.native is not None
+        return self.story.deletes is not Deletes.LEDGER
 
     def check_spark(self, when: str) -> None:
         """Spark SQL finds the rows of the model. Only where no ledger hides any rows."""

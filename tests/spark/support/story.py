@@ -387,7 +387,7 @@ def _batch_ids(path: str) -> list[str | None]:
 
 def format_version_of(deletes: str) -> int:
     """The format version of tables with such deletes. With `Ledger`, which any version has, that of most tests."""
-    native = Deletes(deletes).native
+    native = Deletes(deletes).named
     return native.format_version if native is not None else 2
 
 

@@ -8,12 +8,14 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 import pytest
+from lethe.contract.settings import Deletes
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
 from tests.spark.support.all_types import all_types, alone, data_file, differences, ids_of, metrics, rows_of
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Story, local, of_batches
+from tests.spark.support.streaming_writer import delete_by_equality
 from tests.support.lake import Lake
 from tests.support.steps import Killed, die
 
@@ -50,19 +52,19 @@ def test_a_run_that_dies_loses_no_row_and_is_repeated(story: Story, filtered: li
     assert story.in_files().keys() == {"B", "D"}
 
 
-def test_files_that_get_deletes_in_the_meantime_are_purged_again_by_spark(story: Story, filtered: list[str]) -> None:
+def test_files_that_get_deletes_in_the_meantime_are_purged_again(story: Story, filtered: list[str]) -> None:
     story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     story.revert("A")
     run = story.vacuuming_so(target_file_size_bytes=1)
 
     story.run(run, after_write=lambda: story.sql("DELETE FROM {t} WHERE batch_id = 'B'"))
 
-    assert len(filtered) == 2
+    assert len(filtered) == 4
     assert story.in_files().keys() == {"D"}
     story.check_reads(of_batches("D"))
 
 
-def test_a_file_with_deletes_of_another_engine_is_left_to_spark(story: Story, filtered: list[str]) -> None:
+def test_rows_that_another_engine_deleted_go_along(story: Story, filtered: list[str]) -> None:
     story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     story.sql("DELETE FROM {t} WHERE batch_id = 'B'")
     story.revert("A")
@@ -70,24 +72,37 @@ def test_a_file_with_deletes_of_another_engine_is_left_to_spark(story: Story, fi
 
     alone(story)
 
-    assert filtered == []
+    assert len(filtered) == 2
     story.check_reads(before)
+    assert story.in_files().keys() == {"D"}
     assert not story.table().inspect.delete_files()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("deletes", ["DeletionVectors", "PositionDeletes"])
-def test_tables_with_native_deletes_of_lethe_are_left_to_spark(
-    spark: SparkSession, lake: Lake, filtered: list[str], deletes: Any
-) -> None:
-    """Those of a batch that was deleted after the survey would not apply to a newer file."""
-    story = Native.begin(spark, lake, deletes=deletes).filled()
+def test_a_file_with_deletes_by_values_is_left_to_spark(story: Story, filtered: list[str]) -> None:
+    delete_by_equality(story, "batch_id", "B", 0, [1])
     story.revert("A")
 
     alone(story)
 
-    assert filtered == []
-    story.check_native(of_batches("B", "D", "E"))
+    assert len(filtered) < 2
+    assert not story.table().inspect.delete_files()
+
+
+@pytest.mark.parametrize(
+    "deletes", some([Deletes.DELETION_VECTORS, Deletes.POSITION_DELETES], Deletes.DELETION_VECTORS)
+)
+def test_native_deletes_of_lethe_go_with_their_rows(
+    spark: SparkSession, lake: Lake, filtered: list[str], deletes: Deletes
+) -> None:
+    """E is in files of its own, which are dropped. What is hidden and not purged by this run goes as well."""
+    story = Native.begin(spark, lake, deletes=deletes).filled()
+    story.revert("A", "E")
+
+    alone(story)
+
+    assert (len(filtered), story.deletes_now(), story.tombstones()) == (2, [], set())
+    story.check_native(of_batches("B", "D"))
+    assert story.in_files().keys() == {"B", "D"}
 
 
 def test_columns_that_were_dropped_and_added_and_renamed(story: Story, filtered: list[str]) -> None:

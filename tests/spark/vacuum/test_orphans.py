@@ -17,7 +17,7 @@ from lethe_spark.jvm.spark_table import SparkTable
 from pyiceberg.table.statistics import StatisticsFile
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import some
+from tests.spark.parameters import MODES, some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, row
 from tests.spark.support.maintenance import below, grow_old, maintain, maintaining
@@ -331,7 +331,7 @@ def let_time_pass(*stories: Story) -> None:
         grow_old(*below(story).values(), days=30)
 
 
-@pytest.fixture(params=some(Deletes, Deletes.LEDGER))
+@pytest.fixture(params=some(MODES, Deletes.LEDGER))
 def old(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Names:
     """Batch A is reverted, a row of B is erased."""
     story = Names.begin(spark, lake, deletes=request.param).filled()
@@ -371,7 +371,7 @@ def test_a_table_whose_location_has_no_files_is_where_the_catalog_puts_it(spark:
     assert story.table().location().endswith("/" + story.name.replace(".", "/"))
 
 
-@pytest.mark.parametrize("old", some(Deletes, Deletes.LEDGER, Deletes.DELETION_VECTORS), indirect=True)
+@pytest.mark.parametrize("old", some(MODES, Deletes.LEDGER, Deletes.DELETION_VECTORS), indirect=True)
 def test_nothing_below_a_location_of_two_tables_is_removed_and_the_vacuum_says_why(old: Names) -> None:
     """Both keep all their rows at each snapshot, also while the other one is restated and erased from."""
     moved = renamed(old)

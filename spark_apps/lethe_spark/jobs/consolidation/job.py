@@ -18,15 +18,18 @@ from lethe.contract.settings import ConsolidationMode
 from lethe.ingest.buffer_files import check_some_were_read, why_unread
 
 from lethe_spark.commit.ledger_commit import Attempts, discard
+from lethe_spark.commit.masking import NativeMasker, native_kind
 from lethe_spark.commit.opening import open_table
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.ingest import BatchSource, read_footers, write_into
-from lethe_spark.jobs.clean_up import anchored, finished, reanchor
+from lethe_spark.jobs.clean_up import anchored, finished, reanchor_and_mask
 from lethe_spark.jobs.consolidation.gather import WrittenBatches, claim_buffer, gather
 from lethe_spark.jobs.consolidation.promote import Write, promote, register
+from lethe_spark.jobs.lost_partitions import leave_lost_specs, unmasked_ids
 from lethe_spark.jvm.commit import stage
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
+from lethe_spark.sql.searching import search_batches
 
 
 def run(context: RunContext) -> ConsolidationResult:
@@ -54,7 +57,7 @@ def run(context: RunContext) -> ConsolidationResult:
 
 
 def run_reanchoring(context: RunContext) -> ReanchoringResult:
-    """Give a ledger to a head that another writer committed, and expire snapshots if there are too many.
+    """Give a ledger and native deletes to a head that another writer committed, and expire snapshots if there are too many.
 
     Raises:
         InputError: The user has to change something.
@@ -63,7 +66,12 @@ def run_reanchoring(context: RunContext) -> ReanchoringResult:
     """
     context.reporter.phase(Phase.PLANNING)
     table = open_table(context)
-    return finished(context, table, anchored(context, reanchor(context, table)))
+    assert context.spec.consolidation is not None
+    native = native_kind(table, context.spec.consolidation.deletes)
+    if native is not None:
+        leave_lost_specs(context, table, unmasked_ids(context, table, ()))
+    masker = NativeMasker(context, table, native, partial(search_batches, context.spark.sparkContext))
+    return finished(context, table, anchored(context, reanchor_and_mask(context, table, masker)))
 
 
 def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterable[str]) -> WrittenBatches:

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from lethe.base.errors import ConflictError, InputError
@@ -38,11 +39,12 @@ from lethe.vacuum.plan import (
     target_bytes,
 )
 from pyiceberg.types import DoubleType, FloatType
+from pyroaring import FrozenBitMap64
 
 from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, RewriteFiles, RowDelta
-from lethe_spark.jvm.data_files import DataFile, DeleteChanges, data_files, described, json_of, tasks_of
+from lethe_spark.jvm.data_files import DataFile, DeleteChanges, data_files, deleted_of, described, json_of, tasks_of
 from lethe_spark.jvm.errors import reading
 from lethe_spark.jvm.gateway import each
 from lethe_spark.jvm.metadata import delete_files_at
@@ -119,8 +121,9 @@ class SearchResults:
                 for s in new
                 if s.bounds.lower is not None and s.bounds.lower == s.bounds.upper
             },
+            strict=True,
         )
-        result = search_batches(context.spark.sparkContext, asked, [_candidate(s) for s in new], strict=True)
+        result = search_batches(context.spark.sparkContext, asked, [_candidate(s) for s in new])
         self.rows |= {path: {i: len(p) for i, p in found.items()} for path, found in result.found.items()}
         self.missing |= result.missing
         for path, why in result.unsure.items():
@@ -174,9 +177,16 @@ class FilteredFiles:
 
 
 def filter_files(
-    context: RunContext, table: SparkTable, base: Base, files: Collection[tuple[DataFile, Loss]]
+    context: RunContext,
+    table: SparkTable,
+    base: Base,
+    files: Collection[tuple[DataFile, Loss]],
+    hidden: Mapping[str, FrozenBitMap64] = MappingProxyType({}),
 ) -> FilteredFiles:
     """Write each file without what it loses. Files for which this is not certain to be right are left to the caller.
+
+    Args:
+        hidden: Positions of rows that native deletes hide, by path. They are left out too.
 
     Raises:
         TransientError: A dependency is temporarily unavailable.
@@ -190,7 +200,15 @@ def filter_files(
         target = with_row_ids(target)
     places = described_for_workers(context, table, [file for file, _ in files], "purged")
     tasks = [
-        FileToFilter(file.path, file.records, place.to, loss, place.document, place.row_ids)
+        FileToFilter(
+            file.path,
+            file.records,
+            place.to,
+            loss,
+            place.document,
+            place.row_ids,
+            hidden[file.path].serialize() if file.path in hidden else b"",
+        )
         for (file, loss), place in zip(files, places, strict=True)
         if place.row_ids is not None or not has_ids
     ]
@@ -309,9 +327,11 @@ def write(context: RunContext, table: SparkTable, base: Base, step: PurgeProgres
     metrics_of = kept_metrics(base) if step.alone else ()
     tasks = tasks_of(table, plan.touched, plan.snapshot_id, metrics_of) if plan.touched else []
     written = {file.path: (file, task) for task in tasks for file in [DataFile.of(task.file())]}
-    # Which deletes apply to a file is what its scan task says. Only Spark applies them.
-    alone = [(written[path][0], loss) for path, loss in step.alone.items() if written[path][1].deletes().isEmpty()]
-    filtered = filter_files(context, table, base, alone)
+    # Which deletes apply to a file is what its scan task says. Only Spark applies those by values.
+    hidden = deleted_of(table, [written[path][1] for path in step.alone if not written[path][1].deletes().isEmpty()])
+    by_values = {path for path, of in hidden.items() if of.others}
+    alone = [(written[path][0], loss) for path, loss in step.alone.items() if path not in by_values]
+    filtered = filter_files(context, table, base, alone, {path: of.positions for path, of in hidden.items()})
     added = filtered.added
     unfiltered = [f for f in plan.rewrite if f.path not in filtered.replaced]
     if unfiltered:

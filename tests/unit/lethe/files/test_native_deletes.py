@@ -15,11 +15,9 @@ from lethe.files.native_deletes import (
     Masked,
     Masking,
     check_lifted,
-    files_to_mask,
     plan_masking,
     plan_positions,
     positions_after,
-    refuse_masked,
     restore_tombstones,
     with_masks,
     with_purged,
@@ -89,32 +87,17 @@ def test_what_is_undone_and_taken_back_again_in_one_change_stays_masked() -> Non
     assert (masking.mask.keys(), masking.lift, masking.existing_masks) == ({"A"}, {}, {"A": WHOLE})
 
 
-def test_a_file_of_one_batch_is_dropped_and_others_are_masked() -> None:
-    """A file with rows of no batch has bounds of one batch, and is not covered by it."""
-    masking = plan_masking(a_ledger(), adding("A", "C"), FIELD, DELETION_VECTORS, all_masked=True)
-    whole, mixed, beside, nulls = a_file("A"), a_file("B", "D"), a_file("D", "E"), a_file("C", nulls=1)
-
-    split = files_to_mask([whole, mixed, beside, nulls], masking)
-
-    assert (split.all_rows_deleted, split.may_contain_deleted_rows, split.cannot) == (
-        (whole,),
-        (mixed, nulls),
-        (beside,),
-    )
-
-
 def test_tombstones_say_how_they_are_masked_and_whether_they_can_be_undone() -> None:
     ledger = a_ledger("old", masked("again", replace(WHOLE, whole=False)))
-    delta = adding("mixed", "dropped", "beside", "unsure", "unknown", a_tombstone("other", namespace=99))
+    delta = adding("mixed", "beside", "unsure", "unknown", a_tombstone("other", namespace=99))
     masking = plan_masking(ledger, delta, FIELD, DELETION_VECTORS, all_masked=False)
-    found = Masked({"mixed": 3, "dropped": 4, "old": 1, "again": 5}, {"dropped"}, {"beside"}, {"unsure"})
+    found = Masked({"mixed": 3, "old": 1, "again": 5}, {"beside"}, {"unsure"})
 
     after = apply(ledger, with_masks(delta, masking, found, DELETION_VECTORS)).tombstones
 
     masks = {t.id: t.mask for t in after.values()}
     assert masks == {
         "mixed": Mask(DELETION_VECTORS, 3),
-        "dropped": Mask(DELETION_VECTORS, 4),
         "beside": Mask(DELETION_VECTORS, 0),
         "unsure": Mask(DELETION_VECTORS, 0, whole=False),
         "unknown": Mask(DELETION_VECTORS, 0),
@@ -122,7 +105,7 @@ def test_tombstones_say_how_they_are_masked_and_whether_they_can_be_undone() -> 
         "again": Mask(DELETION_VECTORS, 5),
         "other": None,
     }
-    assert {t.id for t in after.values() if META_PURGED_BY in t.meta} == {"dropped", "beside"}
+    assert {t.id for t in after.values() if META_PURGED_BY in t.meta} == {"beside"}
 
 
 def test_batches_whose_hidden_rows_were_erased_are_not_to_be_undone() -> None:
@@ -161,20 +144,6 @@ def test_an_undo_of_other_rows_than_were_masked_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=message):
         check_lifted("ns/undo", {"A": masked("A")}, rows, unsearched, hidden)
-
-
-def test_a_run_that_cannot_lift_masks_refuses_to_undo_a_masked_batch_and_no_other() -> None:
-    ledger = a_ledger(masked("A"), "B")
-
-    def undoing(batch_id: str) -> None:
-        delta = Delta(RUN, remove_tombstones=frozenset({(FIELD, batch_id)}))
-        refuse_masked("sdk/undo", plan_masking(ledger, delta, FIELD, None, all_masked=True))
-
-    undoing("B")
-    with pytest.raises(InputError, match=r"sdk/undo: .*'A'") as refused:
-        undoing("A")
-
-    assert refused.value.reason == "NotSupported"
 
 
 def rows(*positions: int) -> FrozenBitMap64:

@@ -1,7 +1,7 @@
 """One data file without the rows of some batches: what is written, with which row ids, and which files are left to Spark."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from lethe.purge.source import NAMES, RowIds, with_row_ids
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
+from pyroaring import FrozenBitMap64
 
 COLUMNS = Schema(
     NestedField(1, "batch_id", StringType()), NestedField(2, "v", LongType()), NestedField(3, "x", DoubleType())
@@ -52,10 +53,19 @@ def write(folder: Path, rows: pa.Table, **options: Any) -> Path:
     return path
 
 
-def purge(path: Path, ids: set[str], rows: int, of: int, in_order: bool = True, **properties: str) -> Filtered:
+def purge(
+    path: Path,
+    ids: set[str],
+    rows: int,
+    of: int,
+    in_order: bool = True,
+    hidden: Collection[int] = (),
+    **properties: str,
+) -> Filtered:
     to = str(path.parent / "after.parquet")
     loss = Loss(frozenset(ids), rows, in_order)
-    return Filter(target(**properties), {})(FileToFilter(str(path), of, to, loss, DOCUMENT))
+    positions = FrozenBitMap64(hidden).serialize() if hidden else b""
+    return Filter(target(**properties), {})(FileToFilter(str(path), of, to, loss, DOCUMENT, hidden=positions))
 
 
 def test_the_new_file_has_the_other_rows_in_their_order_and_the_place_of_the_old_one(tmp_path: Path) -> None:
@@ -81,21 +91,30 @@ def test_the_new_file_has_the_other_rows_in_their_order_and_the_place_of_the_old
 @given(
     st.lists(st.one_of(st.none(), st.sampled_from("ABCDE")), min_size=1),
     st.sets(st.sampled_from("ABCDE")),
+    st.sets(st.integers(0, 9)),
     st.integers(1, 7),
     st.booleans(),
     st.booleans(),
 )
-def test_any_file_loses_exactly_these_rows(
-    tmp_path: Path, batches: list[str | None], ids: set[str], rows_per_group: int, dictionaries: bool, in_order: bool
+def test_any_file_loses_exactly_these_rows_and_those_that_native_deletes_hide(
+    tmp_path: Path,
+    batches: list[str | None],
+    ids: set[str],
+    hidden: set[int],
+    rows_per_group: int,
+    dictionaries: bool,
+    in_order: bool,
 ) -> None:
     rows = table(sorted(batches, key=lambda b: b or "") if in_order else batches)
     gone = pc.is_in(rows["batch_id"], value_set=pa.array(sorted(ids), pa.string()))
     path = write(tmp_path, rows, row_group_size=rows_per_group, use_dictionary=dictionaries)
 
-    done = purge(path, ids, pc.sum(gone).as_py() or 0, of=rows.num_rows, in_order=in_order)
+    wanted = [v for v, goes in enumerate(gone.to_pylist()) if not goes and v not in hidden]
 
-    assert done.unsuitable == ""
-    assert pq.read_table(tmp_path / "after.parquet").to_pydict()["v"] == rows.filter(pc.invert(gone))["v"].to_pylist()
+    done = purge(path, ids, pc.sum(gone).as_py() or 0, of=rows.num_rows, in_order=in_order, hidden=hidden)
+
+    assert done.unsuitable == ("" if wanted or not hidden else "none of its rows is left")
+    assert not wanted or pq.read_table(tmp_path / "after.parquet").to_pydict()["v"] == wanted
 
 
 def test_a_table_without_order_also_keeps_row_groups_without_these_rows(tmp_path: Path) -> None:

@@ -198,7 +198,6 @@ def test_the_table_decides_about_all_its_files(table: dict[str, Any], is_filtera
         {"spec_id": 1},
         {"loses": None},
         {"loses": 990},
-        {"bounds": a_file("A", "F", size=SIZE, records=1000, deletes=["d"])},
     ],
 )
 def test_a_file_that_is_not_plain_or_becomes_small_is_left(changes: dict[str, Any]) -> None:

@@ -140,23 +140,23 @@ def test_datasets_with_buffers_side_by_side_do_not_hinder_each_other() -> None:
             "DeletionVectors",
             a_table(format_version=2),
             "the table air.flights has 2. Set the table property format-version to 3, which cannot be undone, or set "
-            "spec.deletes to PositionDeletes or Ledger.",
+            "spec.deletes to Auto or Ledger.",
         ),
         (
             "PositionDeletes",
             a_table(format_version=1),
             "the table air.flights has 1. Set the table property format-version to 2, which cannot be undone, or set "
-            "spec.deletes to Ledger.",
+            "spec.deletes to Auto or Ledger.",
         ),
         (
             "DeletionVectors",
             NoTable(),
-            "spec.table.create.formatVersion is 2. Set that to 3, or set spec.deletes to PositionDeletes or Ledger.",
+            "spec.table.create.formatVersion is 2. Set that to 3, or set spec.deletes to Auto or Ledger.",
         ),
         (
             "PositionDeletes",
             a_table(format_version=3),
-            "the table air.flights has 3. Set spec.deletes to DeletionVectors or Ledger.",
+            "the table air.flights has 3. Set spec.deletes to Auto or Ledger.",
         ),
     ],
     ids=["vectors on 2", "positions on 1", "vectors on a table to be made", "positions on 3"],
@@ -183,4 +183,4 @@ def test_position_deletes_of_a_table_that_would_be_made_with_version_3_are_refus
     stopped = blocker(dataset, a_world(table=NoTable()), SETTINGS)
 
     assert stopped is not None
-    assert "Set that to 2, or set spec.deletes to DeletionVectors or Ledger." in stopped.message
+    assert "Set that to 2, or set spec.deletes to Auto or Ledger." in stopped.message

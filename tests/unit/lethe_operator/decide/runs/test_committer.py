@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from lethe.contract.run import MailboxEntry, RunSpec
+from lethe.contract.settings import Deletes
 from lethe.kube import CONFIG_MAPS, LEASES, ROLE_BINDINGS, ROLES
 from lethe_operator.actions import Actions, Launch
 from lethe_operator.dataset.settled_runs import committer_view
@@ -87,18 +88,17 @@ def test_else_all_of_them_go_to_a_job(world: dict[str, Any]) -> None:
     assert (engines(actions), len(members(actions))) == ([Engine.JOB], 3)
 
 
-@pytest.mark.parametrize("mode", ["DeletionVectors", "PositionDeletes"])
-def test_deletes_of_icebergs_own_are_written_by_a_job(mode: str) -> None:
-    """Where the rows of a batch lie is read from the data files."""
+@pytest.mark.parametrize("mode", Deletes)
+def test_the_committer_is_asked_first_whichever_deletes_are_written(mode: Deletes) -> None:
     dataset = a_dataset(deletes=mode)
-    table = a_table(format_version=3 if mode == "DeletionVectors" else 2)
+    table = a_table(format_version=3 if mode is Deletes.DELETION_VECTORS else 2)
 
     actions = decide(dataset, a_world(restatements=R[:2], table=table, committer=ALIVE), NOW, SETTINGS)
 
-    assert (engines(actions), len(members(actions))) == ([Engine.JOB], 2)
+    assert (engines(actions), len(members(actions))) == ([Engine.COMMITTER], 2)
 
 
-def test_after_a_change_of_the_mode_a_job_waits_for_what_the_committer_is_at() -> None:
+def test_after_a_change_of_the_mode_a_restatement_waits_for_what_the_committer_is_at() -> None:
     """The mode of a live Dataset may be changed at any time; the order of Restatements of one batch holds."""
     dataset = a_dataset(deletes="PositionDeletes")
     again = a_restatement("again", batchIds=list(R[0].batch_ids), meta={"creationTimestamp": NOW.isoformat()})

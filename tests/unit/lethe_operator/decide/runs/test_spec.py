@@ -1,13 +1,17 @@
 """What a Dataset says of its buffer reaches the runs that read it."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import yaml
-from lethe.contract.run import VacuumSpec
+from lethe.contract.run import AllowedOperation, VacuumSpec
+from lethe_operator.actions import Launch
+from lethe_operator.resources.boundaries import Boundaries, Boundary
 from lethe_operator.resources.restatement import parse_restatement
 from lethe_operator.runs import spec as run_specs
 
-from tests.support.resources import a_buffered, a_dataset, a_restatement
+from tests.support.resources import SETTINGS, a_buffered, a_dataset, a_restatement
 
 EXAMPLES = Path(__file__).parents[5] / "examples/flights"
 
@@ -50,8 +54,23 @@ def test_restatements_are_told_which_deletes_the_dataset_asks_for() -> None:
 
     runs = [run_specs.restatements(a_dataset(**spec), group) for spec in ({}, {"deletes": "DeletionVectors"})]
 
-    assert [r.restatement.deletes for r in runs if r.restatement] == ["Ledger", "DeletionVectors"]
+    assert [r.restatement.deletes for r in runs if r.restatement] == ["Auto", "DeletionVectors"]
     assert runs[0].run_id == runs[1].run_id
+
+
+@pytest.mark.parametrize(
+    ("allowed", "written"), [(None, "Auto"), (("NativeDeletes",), "Auto"), (("Revert",), "Ledger")]
+)
+def test_a_namespace_that_may_not_write_native_deletes_writes_none_by_default(
+    allowed: tuple[AllowedOperation, ...] | None, written: str
+) -> None:
+    launch = Launch(run_specs.restatements(a_dataset(), [(a_restatement(), "")]), 0, 1, "asked for")
+    settings = replace(SETTINGS, boundaries=Boundaries(default=Boundary(operations=allowed)))
+
+    run = run_specs.within_boundary(launch, settings).run
+
+    assert run.restatement is not None
+    assert run.restatement.deletes == written
 
 
 def test_a_replay_of_rows_tells_the_run_its_keys() -> None:
