@@ -88,7 +88,7 @@ class Subject:
         return cls(lake, table, size, kind)
 
     def delete(self, indexes: Sequence[int]) -> Sample:
-        """Take batches back by the restatement job. `bytes`: all that it writes below the table's location, metadata too."""
+        """Take batches back as the committer does. `bytes`: all that it writes below the table's location, metadata too."""
         request = revert_request([self.size.batch_id(i) for i in indexes])
         before = self._files()
         with self.lake.context(RunKind.RESTATEMENT, self.table.name, [request], deletes=self.kind) as context:

@@ -35,7 +35,7 @@ from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta
 from lethe_spark.apps.session import make_session
 from lethe_spark.commit.ledger_commit import Intent, commit_on_ledger
-from lethe_spark.jobs.restatement import job as restate
+from lethe_spark.committer.work import restate
 from lethe_spark.jvm.commit import Append, Change
 from lethe_spark.jvm.data_files import DataFile
 from lethe_spark.jvm.gateway import each_of, jvm
@@ -270,8 +270,12 @@ def revert_request(batch_ids: Sequence[str]) -> RestatementRequest:
 
 
 def revert(context: RunContext) -> None:
-    """Carry out the restatement of a context. Raises: RuntimeError, if it does not succeed."""
-    result = restate.run(context)
+    """Carry out the restatement of a context as the committer does. Raises: RuntimeError, if it does not succeed."""
+    spec = context.spec
+    table = SparkTable.load(context.spark, spec.table.catalog, spec.table.name)
+    assert table is not None
+    assert spec.restatement is not None
+    result = restate(context, table, spec.restatement)
     if result.outcome != "Committed":
         raise RuntimeError(f"the revert ended as {result.outcome}: {result.reason} {result.message}")
 
