@@ -32,6 +32,7 @@ from lethe.restatement.plan import recalled
 from lethe.search.batches import BatchSearch, Search, TooMuchToSearch
 from lethe.search.candidates import candidates, values_if_absent
 from lethe.search.positions import Wanted
+from pyiceberg.io import FileIO
 from pyroaring import FrozenBitMap64
 
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger, discard
@@ -42,12 +43,11 @@ from lethe_spark.jvm.data_files import (
     DeleteChanges,
     HiddenRows,
     deleted_of,
-    tasks_of,
-    write_position_deletes,
-    write_vectors,
+    tasks_by_path,
+    write_deletes,
 )
 from lethe_spark.jvm.table import IcebergTable
-from lethe_spark.run.context import Committer, table_properties
+from lethe_spark.run.context import Committer, table_io, table_properties
 
 log = logging.getLogger(__name__)
 _BATCHES: Final = "batches"
@@ -153,8 +153,8 @@ class NativeMasker:
                 raise
             log.info("native deletes follow in a later commit: %s", e.message)
             return Masks(delta, postponed=e.files)
-        tasks = self._tasks(base, found)
-        before = deleted_of(self.table, tasks.values())
+        tasks = tasks_by_path(self.table, found, base.facts.head_id)
+        before = deleted_of(self.table, tasks, self._files)
         planned = plan_positions({p: of.by_position for p, of in before.items()}, found, masking, native)
         check_lifts(masking, lifts, found, unsure, planned.still_hidden)
         deletes = self._positions(planned, before, tasks)
@@ -170,6 +170,10 @@ class NativeMasker:
             applied=applied if wrote and applied else None,
             everything=native is not None and not unsure,
         )
+
+    @property
+    def _files(self) -> FileIO:
+        return table_io(self.context, self.table.location)
 
     def _searched(self, base: Base, ids: frozenset[str]) -> tuple[Found, dict[str, str]]:
         """Search the data files that might hold rows of the batches. Of a file of one batch, the metadata names all rows.
@@ -205,27 +209,20 @@ class NativeMasker:
             unsure |= dict.fromkeys(index.within(bounds[path]), self._unsure[path])
         return {path: by_id for path, by_id in positions.items() if by_id} | of_one, unsure
 
-    def _tasks(self, base: Base, found: Found) -> dict[str, Any]:
-        """The scan tasks of these files, by path."""
-        assert base.facts.head_id is not None
-        tasks = tasks_of(self.table, found, base.facts.head_id) if found else []
-        return {str(t.file().location()): t for t in tasks}
-
     def _positions(
         self, planned: PositionsPlan, before: Mapping[str, HiddenRows], tasks: Mapping[str, Any]
     ) -> DeleteChanges:
         """Write the native deletes by position."""
         if not planned.after:
             return DeleteChanges()
-        changed = [tasks[p] for p in planned.after]
-        self.context.reporter.phase(Phase.WRITING, f"native deletes of {len(changed)} files")
+        self.context.reporter.phase(Phase.WRITING, f"native deletes of {len(planned.after)} files")
         if self.table.format_version >= _VECTORS.format_version:
-            whole = {p: after.whole(before[p].by_position) for p, after in planned.after.items()}
-            written = write_vectors(self.table, changed, whole, self.context.run_id)
+            positions = {p: after.whole(before[p].by_position) for p, after in planned.after.items()}
+            replaced = [d for p in planned.after for d in (*before[p].ours, *before[p].theirs)]
         else:
+            positions = {p: after.ours for p, after in planned.after.items()}
             replaced = [d for p, after in planned.after.items() for d in before[p].replaced_by(after.taken_over)]
-            ours = {p: after.ours for p, after in planned.after.items()}
-            written = write_position_deletes(self.table, changed, ours, replaced, self.context.run_id)
+        written = write_deletes(self.table, tasks, positions, replaced, self.context.run_id, self._files)
         self.written += written.paths
         return written
 

@@ -13,7 +13,6 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from lethe.contract.result import Phase
-from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import FileBounds, IdIndex
 from lethe.ingest.schema_fit import field_ids
 from lethe.ledger.ledger import Delta
@@ -32,13 +31,12 @@ from lethe_spark.jvm.data_files import (
     is_of_one_file,
     tasks_of,
     with_deletes,
-    write_position_deletes,
-    write_vectors,
+    write_deletes,
 )
 from lethe_spark.jvm.gateway import each
 from lethe_spark.jvm.scan_tasks import scan_tasks, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.run.context import RunContext, table_properties
+from lethe_spark.run.context import RunContext, table_io, table_properties
 from lethe_spark.sql.searching import (
     BatchSearch,
     RowCounts,
@@ -170,10 +168,9 @@ class _Moving:
             for path, found in result.found.items()
             if found
         }
-        tasks = [_task_of(self.table, f) for f in added if f.path in positions]
-        if self.table.format_version >= NativeDeletes.DELETION_VECTORS.format_version:
-            return write_vectors(self.table, tasks, positions, self.context.run_id)
-        return write_position_deletes(self.table, tasks, positions, (), self.context.run_id)
+        tasks = {f.path: _task_of(self.table, f) for f in added if f.path in positions}
+        files = table_io(self.context, self.table.location)
+        return write_deletes(self.table, tasks, positions, (), self.context.run_id, files)
 
 
 def _task_of(table: SparkTable, file: DataFile) -> Any:

@@ -1,21 +1,23 @@
 """Data files and native deletes as objects of Iceberg: describes those of a table, makes new ones for a commit. I/O."""
 
 import json
-import struct
-import zlib
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from lethe.base import names
 from lethe.base.errors import ConflictError
+from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import partition_text_of_json
-from lethe.files.native_deletes import NO_POSITIONS, DeletedPositions
+from lethe.files.native_deletes import DeletedPositions
 from lethe.iceberg.delete_entries import DeletesKey
+from lethe.iceberg.position_deletes import DeletesOfFile, read_positions, write_position_deletes, write_vectors
+from pyiceberg.io import FileIO
 from pyroaring import FrozenBitMap64
 
 from lethe_spark.jvm.errors import reading
-from lethe_spark.jvm.gateway import as_interface, each, each_of, getter, java_list, method
+from lethe_spark.jvm.gateway import as_interface, each, each_of, getter, java_class, java_list, method
 from lethe_spark.jvm.table import IcebergTable, writing_as
 
 CHARACTERS_AT_ONCE: Final = 1024 * 1024
@@ -24,8 +26,13 @@ CHARACTERS_AT_ONCE: Final = 1024 * 1024
 A file has about two thousand; Java's parser needs ten times as much memory.
 """
 
-_MAGIC: Final = b"\xd1\xd3\x39\x64"
-"""The format of a deletion vector: its length, these bytes, a portable 64-bit Roaring bitmap, a checksum."""
+_ICEBERG: Final = "org.apache.iceberg"
+_ONLY: Final = -1
+"""Stands for the id of a table's only partition spec."""
+_POSITIONAL: Final = "position-deletes"
+_BOUNDS: Final = ("lower-bounds", "upper-bounds")
+_FILE_PATH: Final = 2_147_483_546
+"""Field id, in position deletes, of the data file's path."""
 
 
 @dataclass(frozen=True)
@@ -148,20 +155,79 @@ def tasks_of(
         ConflictError: `DataMoved`, if the snapshot does not hold one of them.
         TransientError: A dependency is temporarily unavailable.
     """
-    path_set = set(paths)
+    return list(tasks_by_path(table, paths, snapshot_id, metrics_of).values())
+
+
+@reading("planning a scan of named files")
+def tasks_by_path(
+    table: IcebergTable, paths: Iterable[str], snapshot_id: int, metrics_of: Collection[str] = ()
+) -> dict[str, Any]:
+    """As `tasks_of`, by path. The tasks of other files stay in the JVM, and are forgotten there at once.
+
+    Raises:
+        ConflictError: `DataMoved`, if the snapshot does not hold one of the files.
+        TransientError: A dependency is temporarily unavailable.
+    """
+    api, wanted = table.jvm, set(paths)
+    if not wanted:
+        return {}
     scan = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals()
     if metrics_of:
-        scan = scan.includeColumnStats(java_list(table.jvm, metrics_of))
-    planned = each_of(scan.planFiles())
-    tasks = [task for task in planned if str(task.file().location()) in path_set]
-    if len(tasks) < len(path_set):
-        missing = sorted(path_set - {str(task.file().location()) for task in tasks})
+        scan = scan.includeColumnStats(java_list(api, metrics_of))
+    handles = api.java.lang.invoke.MethodHandles
+    location = handles.filterReturnValue(
+        getter(api, f"{_ICEBERG}.ContentScanTask", "file"), getter(api, f"{_ICEBERG}.ContentFile", "location")
+    )
+    named = api.org.apache.iceberg.util.JsonUtil.mapper().readValue(
+        json.dumps(sorted(wanted)), java_class(api, "java.util.HashSet")
+    )
+    contains = method(api, "java.util.HashSet", "contains", "java.lang.Object").bindTo(named)
+    is_named = as_interface(api, "java.util.function.Predicate", handles.filterReturnValue(location, contains))
+    found = list(each_of(api.org.apache.iceberg.io.CloseableIterable.filter(scan.planFiles(), is_named)))
+    to_location = as_interface(api, "java.util.function.Function", location)
+    located = json.loads(_as_json(table, java_list(api, found).stream().map(to_location)))
+    tasks = dict(zip(located, found, strict=True))
+    if len(tasks) < len(wanted):
+        missing = sorted(wanted - tasks.keys())
         raise ConflictError(
             "DataMoved",
-            f"{table.full_name}: snapshot {snapshot_id} does not hold {len(missing)} of the {len(path_set)} data files "
+            f"{table.full_name}: snapshot {snapshot_id} does not hold {len(missing)} of the {len(wanted)} data files "
             f"of the plan, the first is {missing[0]}. Nothing was committed. The run plans again.",
         )
     return tasks
+
+
+def _as_json(table: IcebergTable, stream: Any) -> str:
+    """The texts of a Java stream as a JSON array."""
+    return str(table.jvm.org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(stream.toList()))
+
+
+def documents_of(table: IcebergTable, files: Sequence[Any]) -> list[dict[str, Any]]:
+    """Iceberg's JSON of data files or delete files, in a few calls into the JVM."""
+    api, specs = table.jvm, table.java.specs()
+    by_spec: dict[int, list[int]] = {}
+    for n, file in enumerate(files):
+        by_spec.setdefault(int(file.specId()) if specs.size() > 1 else _ONLY, []).append(n)
+    documents: dict[int, dict[str, Any]] = {}
+    for spec_id, numbers in by_spec.items():
+        spec = table.java.spec() if spec_id == _ONLY else specs.get(spec_id)
+        if bool(spec.isUnpartitioned()) and int(spec.fields().size()):
+            documents |= {n: json.loads(json_of(table, files[n], spec)) for n in numbers}
+            continue
+        parse = method(api, f"{_ICEBERG}.ContentFileParser", "toJson", f"{_ICEBERG}.PartitionSpec")
+        bound = api.java.lang.invoke.MethodHandles.insertArguments(parse, 1, java_array(table, [spec]))
+        written = as_interface(api, "java.util.function.Function", bound)
+        texts = json.loads(_as_json(table, java_list(api, [files[n] for n in numbers]).stream().map(written)))
+        documents |= {n: json.loads(text) for n, text in zip(numbers, texts, strict=True)}
+    return [documents[n] for n in range(len(files))]
+
+
+def java_array(table: IcebergTable, values: Sequence[Any]) -> Any:
+    """A Java array of objects."""
+    array = table.gateway.new_array(table.jvm.java.lang.Object, len(values))
+    for n, value in enumerate(values):
+        array[n] = value
+    return array
 
 
 @reading("making data files")
@@ -244,6 +310,20 @@ class HiddenRows:
     theirs: tuple[Any, ...] = field(default=(), repr=False)
     """Iceberg's delete files of `by_position.theirs`, in their order."""
 
+    def with_deletes(self, java: Any, document: Mapping[str, Any], positions: FrozenBitMap64) -> "HiddenRows":
+        """With another file of deletes by position.
+
+        Args:
+            java: Iceberg's delete file.
+            document: Its JSON.
+        """
+        known = self.by_position
+        if not is_file_scoped(document):
+            return replace(self, by_position=replace(known, shared=known.shared | positions))
+        if _is_of_lethe(document["file-format"], document["file-path"]):
+            return replace(self, by_position=replace(known, ours=known.ours | positions), ours=(*self.ours, java))
+        return replace(self, by_position=replace(known, theirs=(*known.theirs, positions)), theirs=(*self.theirs, java))
+
     @property
     def positions(self) -> FrozenBitMap64:
         """All positions that deletes by position hide, of Lethe and of other writers. Equality deletes may hide others."""
@@ -255,33 +335,28 @@ class HiddenRows:
 
 
 @reading("reading native deletes")
-def deleted_of(table: IcebergTable, tasks: Iterable[Any]) -> dict[str, HiddenRows]:
-    """The rows that native deletes hide, by the path of the data file of each scan task."""
-    newer = method(table.jvm, "org.apache.iceberg.io.FileIO", "newInputFile", "org.apache.iceberg.DeleteFile")
-    opened = as_interface(table.jvm, "java.util.function.Function", newer.bindTo(table.java.io()))
-    loader = table.jvm.org.apache.iceberg.data.BaseDeleteLoader(opened)
-    rows_by_file: dict[str, HiddenRows] = {}
-    for task in tasks:
-        path = str(task.file().location())
-        deletes = list(each(task.deletes()))
-        by_position = [d for d in deletes if _is_positional(d)]
+def deleted_of(table: IcebergTable, tasks: Mapping[str, Any], files: FileIO) -> dict[str, HiddenRows]:
+    """The rows that native deletes hide.
 
-        def positions(files: Iterable[Any], path: str = path) -> FrozenBitMap64:
-            listed = java_list(table.jvm, files)
-            index = loader.loadPositionDeletes(listed, path) if listed.size() else None
-            return NO_POSITIONS if index is None or index.isEmpty() else of_blob(bytes(index.serialize().array()))
+    Args:
+        tasks: Scan tasks by the path of their data file.
 
-        of_this_file = [d for d in by_position if is_of_one_file(table, d)]
-        ours = tuple(d for d in of_this_file if is_by_lethe(d))
-        theirs = tuple(d for d in of_this_file if not is_by_lethe(d))
-        shared = [d for d in by_position if not is_of_one_file(table, d)]
-        rows_by_file[path] = HiddenRows(
-            DeletedPositions(positions(ours), tuple(positions([d]) for d in theirs), positions(shared)),
-            len(by_position) < len(deletes),
-            ours,
-            theirs,
-        )
-    return rows_by_file
+    Returns:
+        By path, for all of them.
+    """
+    lists = {path: task.deletes() for path, task in tasks.items()}
+    found = [(path, deletes.get(n)) for path, deletes in lists.items() for n in range(int(deletes.size()))]
+    documents = documents_of(table, [java for _, java in found]) if found else []
+    by_position = [
+        (path, java, d) for (path, java), d in zip(found, documents, strict=True) if d["content"] == _POSITIONAL
+    ]
+    positions = read_positions(files, [(d, path) for path, _, d in by_position])
+    rows: dict[str, HiddenRows] = {path: HiddenRows(DeletedPositions()) for path in tasks}
+    for path in {path for (path, _), d in zip(found, documents, strict=True) if d["content"] != _POSITIONAL}:
+        rows[path] = replace(rows[path], others=True)
+    for (path, java, document), of_file in zip(by_position, positions, strict=True):
+        rows[path] = rows[path].with_deletes(java, document, of_file)
+    return rows
 
 
 def position_deletes_of(table: IcebergTable, tasks: Iterable[Any]) -> tuple[Any, ...]:
@@ -293,68 +368,21 @@ def position_deletes_of(table: IcebergTable, tasks: Iterable[Any]) -> tuple[Any,
     return tuple(d for d in deletes if is_of_one_file(table, d) and not _is_vector(d))
 
 
-@reading("writing deletion vectors")
-def write_vectors(
-    table: IcebergTable, tasks: Iterable[Any], positions: Mapping[str, FrozenBitMap64], run_id: str
-) -> DeleteChanges:
-    """Write a deletion vector for each data file, each in its own Puffin file, without committing them.
-
-    Several vectors in one file would need fewer files. But PyIceberg applies every vector of a file that is in use: after a
-    vector is replaced by a smaller one, the old one would still apply while another vector of the same file is in use.
-
-    A data file has at most one deletion vector. So a new vector contains all deleted rows of its file, and replaces the old one.
-    Iceberg would accept a commit that leaves the old one in place, and the table would then be unreadable.
-
-    Args:
-        tasks: Scan tasks of these files, with their current deletes.
-        positions: All deleted positions of each file by path, including those deleted before. A file without positions loses
-            its vector.
-        run_id: A folder in the paths of the files.
-
-    Files that were written by then stay in storage.
-
-    Raises:
-        TransientError: A dependency is temporarily unavailable.
-    """
-    api = table.jvm.org.apache.iceberg
-    target = writing_as(table, run_id)
-    files = api.io.OutputFileFactory.builderFor(target, 0, 0).format(api.FileFormat.PUFFIN).build()
-    # The positions are complete, so there are no previous ones to merge. The get of an empty map is a function returning null.
-    nothing = method(table.jvm, "java.util.Map", "get", "java.lang.Object").bindTo(table.jvm.java.util.HashMap())
-    previous = as_interface(table.jvm, "java.util.function.Function", nothing)
-    added: list[Any] = []
-    specs = table.java.specs()
-    replaced: list[Any] = []
-    for task in tasks:
-        file = task.file()
-        path = str(file.location())
-        if positions[path]:
-            writer = api.deletes.BaseDVFileWriter(files, previous)
-            writer.delete(path, _index(table, positions[path]), specs.get(file.specId()), file.partition())
-            writer.close()
-            added += each(writer.result().deleteFiles())
-        # Position deletes of several files stay for the other files. Readers ignore them for a file with a vector.
-        replaced += [d for d in each(task.deletes()) if _is_positional(d) and is_of_one_file(table, d)]
-    paths = tuple(sorted({str(d.location()) for d in added}))
-    return DeleteChanges(paths, tuple(positions), tuple(added), tuple(replaced))
-
-
-@reading("writing position deletes")
-def write_position_deletes(
+@reading("writing native deletes")
+def write_deletes(
     table: IcebergTable,
-    tasks: Iterable[Any],
+    tasks: Mapping[str, Any],
     positions: Mapping[str, FrozenBitMap64],
     replaced: Iterable[Any],
     run_id: str,
+    files: FileIO,
 ) -> DeleteChanges:
-    """Write a Parquet file of position deletes for each data file, without committing them.
-
-    A data file may have any number of position deletes (format version 2). Lethe writes at most one file of them for each data
-    file.
+    """Write the deletes by position of data files, each in a file of its own, without committing them.
 
     Args:
-        tasks: Scan tasks of these files.
-        positions: The positions that Lethe's delete file of each data file contains, by path. A file without positions gets none.
+        tasks: Scan tasks of these files, by path.
+        positions: For format version 3 all deleted positions of each file, including those deleted before; for version 2 those in
+            Lethe's delete file. A file without positions gets none.
         replaced: Iceberg's delete files that the new ones replace.
         run_id: A folder in the paths of the files.
 
@@ -363,48 +391,36 @@ def write_position_deletes(
     Raises:
         TransientError: A dependency is temporarily unavailable.
     """
-    api = table.jvm.org.apache.iceberg
-    target = writing_as(table, run_id)
-    parquet = api.FileFormat.PARQUET
-    files = api.io.OutputFileFactory.builderFor(target, 0, 0)
-    files = files.format(parquet).suffix(names.POSITION_DELETES_SUFFIX).build()
-    writers = api.data.GenericFileWriterFactory.Builder(target).deleteFileFormat(parquet).build()
-    specs = table.java.specs()
-    added: list[Any] = []
-    for file in (task.file() for task in tasks):
-        path = str(file.location())
-        if positions[path]:
-            spec = specs.get(file.specId())
-            output = files.newOutputFile(spec, file.partition())
-            writer = writers.newPositionDeleteWriter(output, spec, file.partition())
-            (made,) = _written(table, writer, path, positions[path])
-            # Iceberg's writer leaves this to the bounds, which not every reader looks at.
-            added.append(api.FileMetadata.deleteFileBuilder(spec).copy(made).withReferencedDataFile(path).build())
-    return DeleteChanges(
-        tuple(sorted(str(d.location()) for d in added)), tuple(positions), tuple(added), tuple(replaced)
-    )
+    paths = [path for path in positions if positions[path]]
+    places = writing_as(table, run_id).locationProvider()
+    are_vectors = table.format_version >= NativeDeletes.DELETION_VECTORS.format_version
+    suffix = ".puffin" if are_vectors else f"-{names.POSITION_DELETES_SUFFIX}.parquet"
+    described = documents_of(table, [tasks[path].file() for path in paths])
+    deletes = [
+        DeletesOfFile(
+            str(places.newDataLocation(f"{n:05d}-{uuid.uuid4()}{suffix}")),
+            path,
+            positions[path],
+            {"spec-id": document["spec-id"], "partition": document["partition"]},
+        )
+        for n, (path, document) in enumerate(zip(paths, described, strict=True))
+    ]
+    documents = write_vectors(files, deletes) if are_vectors else write_position_deletes(files, deletes)
+    added = tuple(each(data_files(table, documents))) if documents else ()
+    return DeleteChanges(tuple(d.path for d in deletes), tuple(positions), added, tuple(replaced))
 
 
-def _written(table: IcebergTable, writer: Any, path: str, positions: FrozenBitMap64) -> list[Any]:
-    """Write the positions of one data file with Iceberg's writer, and close it.
+def is_file_scoped(document: Mapping[str, Any]) -> bool:
+    """Whether a file of deletes by position applies to a single data file. Its metadata names the file, or has equal bounds."""
+    if document.get("referenced-data-file") is not None:
+        return True
+    bounds = [dict(zip(b["keys"], b["values"], strict=True)) for k in _BOUNDS if (b := document.get(k)) is not None]
+    paths = [b.get(_FILE_PATH) for b in bounds]
+    return len(paths) == 2 and paths[0] is not None and paths[0] == paths[1]
 
-    Iceberg takes one position per call, and each call from Python takes a millisecond. So Python passes the first one. Iceberg
-    merges the others itself, as it merges previous deletes of the same data file.
-    """
-    api, java = table.jvm.org.apache.iceberg, table.jvm.java
-    get = getter(table.jvm, "java.util.concurrent.atomic.AtomicReference", "get")
-    open_it = get.bindTo(java.util.concurrent.atomic.AtomicReference(writer))
-    previous = java.util.HashMap()
-    previous.put(path, _index(table, positions))
-    load = method(table.jvm, "java.util.Map", "get", "java.lang.Object").bindTo(previous)
-    sorting = api.deletes.SortingPositionOnlyDeleteWriter(
-        as_interface(table.jvm, "java.util.function.Supplier", open_it),
-        api.deletes.DeleteGranularity.FILE,
-        as_interface(table.jvm, "java.util.function.Function", load),
-    )
-    sorting.write(api.deletes.PositionDelete.create().set(path, positions[0]))
-    sorting.close()
-    return list(each(sorting.result().deleteFiles()))
+
+def _is_of_lethe(format_name: str, path: str) -> bool:
+    return format_name.upper() == "PUFFIN" or path.endswith(f"-{names.POSITION_DELETES_SUFFIX}.parquet")
 
 
 def _is_positional(deletes: Any) -> bool:
@@ -417,40 +433,9 @@ def _is_vector(deletes: Any) -> bool:
 
 def is_by_lethe(deletes: Any) -> bool:
     """Whether Lethe's next delete file replaces these: deletion vectors, and position deletes of Lethe."""
-    return _is_vector(deletes) or str(deletes.location()).endswith(f"-{names.POSITION_DELETES_SUFFIX}.parquet")
+    return _is_of_lethe(str(deletes.format().toString()), str(deletes.location()))
 
 
 def is_of_one_file(table: IcebergTable, deletes: Any) -> bool:
     """Whether these are position deletes, or a deletion vector, of a single data file."""
     return bool(table.jvm.org.apache.iceberg.util.ContentFileUtil.isFileScoped(deletes))
-
-
-def _index(table: IcebergTable, positions: FrozenBitMap64) -> Any:
-    """The positions as Iceberg's index, which can only be read from the description of a delete file."""
-    api = table.jvm.org.apache.iceberg
-    content = to_blob(positions)
-    described = (
-        api.FileMetadata.deleteFileBuilder(api.PartitionSpec.unpartitioned())
-        .ofPositionDeletes()
-        .withFormat(api.FileFormat.PUFFIN)
-        .withPath("none")
-        .withFileSizeInBytes(len(content))
-        .withRecordCount(len(positions))
-        .withReferencedDataFile("none")
-        .withContentOffset(0)
-        .withContentSizeInBytes(len(content))
-        .build()
-    )
-    return api.deletes.PositionDeleteIndex.deserialize(content, described)
-
-
-def to_blob(positions: FrozenBitMap64) -> bytes:
-    """A deletion vector as the blob of a Puffin file. Pure."""
-    content = _MAGIC + positions.serialize()
-    return struct.pack(">I", len(content)) + content + struct.pack(">I", zlib.crc32(content))
-
-
-def of_blob(blob: bytes) -> FrozenBitMap64:
-    """The positions of a deletion vector. Pure."""
-    (length,) = struct.unpack(">I", blob[:4])
-    return FrozenBitMap64.deserialize(blob[4 + len(_MAGIC) : 4 + length])

@@ -33,7 +33,7 @@ from lethe.restatement.plan import values_digest
 from lethe.storage import vended
 from lethe.version import version
 from pydantic import ValidationError
-from pyiceberg.io import load_file_io
+from pyiceberg.io import FileIO, load_file_io
 from pyspark.sql import SparkSession
 
 from lethe_spark.run.progress import Reporter
@@ -130,6 +130,15 @@ def crash_point(name: str, run_id: str = "") -> None:
 def table_properties(context: Committer) -> dict[str, str]:
     """PyIceberg's properties to open files of the table, with the credentials that the catalog vends for it."""
     return vended.of_table(context.catalog_properties, context.table_name)
+
+
+def table_io(context: Committer, location: str) -> FileIO:
+    """What opens files of the table in Python.
+
+    Args:
+        location: Of the table.
+    """
+    return load_file_io(table_properties(context), location)
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.contract.settings import Deletes
+from lethe.iceberg.position_deletes import to_blob
 from lethe_spark.apps.session import make_session
-from lethe_spark.jvm.data_files import tasks_of, to_blob, write_vectors
+from lethe_spark.jvm.data_files import tasks_by_path, write_deletes
 from lethe_spark.jvm.spark_table import SparkTable
+from pyiceberg.io import load_file_io
 from pyroaring import FrozenBitMap64
 from pyspark.sql import SparkSession
 
@@ -179,9 +181,9 @@ def replace_and_delete(story: Names, batch: str) -> None:
     """
     table = SparkTable.load(story.spark, story.catalog, story.name)
     assert table is not None
-    tasks = tasks_of(table, [p for p, ids in story.files().items() if batch in ids], story.head().snapshot_id)
-    of_first_row = {str(t.file().location()): FrozenBitMap64([0]) for t in tasks}
-    (vector,) = write_vectors(table, tasks, of_first_row, "0" * 32).added
+    tasks = tasks_by_path(table, [p for p, ids in story.files().items() if batch in ids], story.head().snapshot_id)
+    of_first_row = {path: FrozenBitMap64([0]) for path in tasks}
+    (vector,) = write_deletes(table, tasks, of_first_row, (), "0" * 32, load_file_io({}, table.location)).added
     story.sql(f"DELETE FROM {{t}} WHERE batch_id = '{batch}'")
     table.java.refresh()
     table.java.newRowDelta().addDeletes(vector).commit()

@@ -13,7 +13,8 @@ from lethe.base import names
 from lethe.contract.settings import Deletes
 from lethe_spark.jobs.vacuum.compaction import compact_small_files
 from lethe_spark.jobs.vacuum.job import rewrite_manifests
-from lethe_spark.jvm.data_files import tasks_of, write_position_deletes
+from lethe_spark.jvm.data_files import tasks_by_path, write_deletes
+from pyiceberg.io import load_file_io
 from pyiceberg.manifest import ManifestContent
 from pyroaring import FrozenBitMap64
 from pyspark.sql import SparkSession
@@ -202,9 +203,8 @@ def _delete_first_row(story: Native, path: str, monkeypatch: pytest.MonkeyPatch)
     position = next(n for n, row in enumerate(rows) if row["batch_id"] == "A")
     table = table_of(story)
     monkeypatch.setattr(names, "POSITION_DELETES_SUFFIX", "deletes")
-    written = write_position_deletes(
-        table, tasks_of(table, [path], story.head().snapshot_id), {path: FrozenBitMap64([position])}, (), "other"
-    )
+    tasks, files = tasks_by_path(table, [path], story.head().snapshot_id), load_file_io({}, path)
+    written = write_deletes(table, tasks, {path: FrozenBitMap64([position])}, (), "other", files)
     monkeypatch.undo()
     update = table.java.newRowDelta()
     for file in written.added:

@@ -11,8 +11,9 @@ from lethe.base.errors import InputError
 from lethe.contract.settings import Deletes
 from lethe.iceberg.delete_entries import dangling
 from lethe_spark.apps.session import make_session
-from lethe_spark.jvm.data_files import deletes_in_use, tasks_of, write_position_deletes
+from lethe_spark.jvm.data_files import deletes_in_use, tasks_by_path, write_deletes
 from lethe_spark.jvm.spark_table import SparkTable
+from pyiceberg.io import load_file_io
 from pyroaring import FrozenBitMap64
 from pyspark.sql import SparkSession
 
@@ -183,8 +184,8 @@ def delete_first_row(story: Native, path: str) -> None:
     """As an engine does that writes a position delete for a file of the dropped field."""
     table = SparkTable.load(story.spark, story.catalog, story.name)
     assert table is not None
-    tasks = tasks_of(table, [path], story.head().snapshot_id)
-    written = write_position_deletes(table, tasks, {path: FrozenBitMap64([0])}, (), "another-engine")
+    tasks = tasks_by_path(table, [path], story.head().snapshot_id)
+    written = write_deletes(table, tasks, {path: FrozenBitMap64([0])}, (), "another-engine", load_file_io({}, path))
     delta = table.java.newRowDelta()
     for file in written.added:
         delta = delta.addDeletes(file)

@@ -29,10 +29,17 @@ from pyspark.sql import functions as F  # noqa: N812
 from lethe_spark.commit.group_commit import Erased, Replacements
 from lethe_spark.commit.ledger_commit import Attempts, discard
 from lethe_spark.commit.table_state import Base
-from lethe_spark.jvm.data_files import DataFile, HiddenRows, deleted_of, position_deletes_of, tasks_of, write_vectors
+from lethe_spark.jvm.data_files import (
+    DataFile,
+    HiddenRows,
+    deleted_of,
+    position_deletes_of,
+    tasks_by_path,
+    write_deletes,
+)
 from lethe_spark.jvm.scan_tasks import scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.run.context import RunContext, table_properties
+from lethe_spark.run.context import RunContext, table_io, table_properties
 from lethe_spark.sql.searching import (
     BatchSearch,
     Search,
@@ -180,8 +187,8 @@ class RowEraser:
         taken_out = {c.path: c.deletes for c in hit}
         if not hit or base.facts.head_id is None:
             return Erased({key: ErasedRows(0, self._wanted[key].field_id) for key in asked}, aside)
-        tasks = {str(t.file().location()): t for t in tasks_of(self.table, taken_out, base.facts.head_id)}
-        deleted = deleted_of(self.table, tasks.values())
+        tasks = tasks_by_path(self.table, taken_out, base.facts.head_id)
+        deleted = deleted_of(self.table, tasks, table_io(self.context, self.table.location))
         fresh, counts = self._fresh(asked, deleted)
         rows = {key: ErasedRows(counts[key], self._wanted[key].field_id) for key in asked}
         self.context.reporter.phase(Phase.WRITING, f"{sum(counts.values())} rows to delete from {len(fresh)} files")
@@ -190,7 +197,10 @@ class RowEraser:
         changing = [tasks[p] for p in fresh]
         if changing and self.table.format_version >= 3:
             whole = {path: deleted[path].positions | positions for path, positions in fresh.items()}
-            erased = replace(erased, vectors=write_vectors(self.table, changing, whole, self.context.run_id))
+            replaced = [d for path in fresh for d in (*deleted[path].ours, *deleted[path].theirs)]
+            io = table_io(self.context, self.table.location)
+            vectors = write_deletes(self.table, tasks, whole, replaced, self.context.run_id, io)
+            erased = replace(erased, vectors=vectors)
         elif changing:
             removed = tuple(DataFile.of(task.file()) for task in changing)
             erased = replace(

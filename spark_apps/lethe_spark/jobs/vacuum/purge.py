@@ -44,14 +44,22 @@ from pyroaring import FrozenBitMap64
 from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, RewriteFiles, RowDelta
-from lethe_spark.jvm.data_files import DataFile, DeleteChanges, data_files, deleted_of, described, json_of, tasks_of
+from lethe_spark.jvm.data_files import (
+    DataFile,
+    DeleteChanges,
+    data_files,
+    deleted_of,
+    described,
+    json_of,
+    tasks_by_path,
+)
 from lethe_spark.jvm.errors import reading
 from lethe_spark.jvm.gateway import each
 from lethe_spark.jvm.metadata import delete_files_at
 from lethe_spark.jvm.scan_tasks import scan_tasks, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.jvm.table import writing_as
-from lethe_spark.run.context import RunContext, table_properties
+from lethe_spark.run.context import RunContext, table_io, table_properties
 from lethe_spark.sql.searching import (
     BatchSearch,
     anti_join,
@@ -325,10 +333,11 @@ def write(context: RunContext, table: SparkTable, base: Base, step: PurgeProgres
     plan = step.plan
     # Planning the scan tasks lists all files of the table, so it is done once for the whole step.
     metrics_of = kept_metrics(base) if step.alone else ()
-    tasks = tasks_of(table, plan.touched, plan.snapshot_id, metrics_of) if plan.touched else []
-    written = {file.path: (file, task) for task in tasks for file in [DataFile.of(task.file())]}
+    tasks = tasks_by_path(table, plan.touched, plan.snapshot_id, metrics_of)
+    written = {path: (DataFile.of(task.file()), task) for path, task in tasks.items()}
     # Which deletes apply to a file is what its scan task says. Only Spark applies those by values.
-    hidden = deleted_of(table, [written[path][1] for path in step.alone if not written[path][1].deletes().isEmpty()])
+    with_deletes = {path: tasks[path] for path in step.alone if not tasks[path].deletes().isEmpty()}
+    hidden = deleted_of(table, with_deletes, table_io(context, table.location)) if with_deletes else {}
     by_values = {path for path, of in hidden.items() if of.others}
     alone = [(written[path][0], loss) for path, loss in step.alone.items() if path not in by_values]
     filtered = filter_files(context, table, base, alone, {path: of.positions for path, of in hidden.items()})

@@ -14,6 +14,7 @@ from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts
+from lethe.iceberg.position_deletes import of_blob, to_blob
 from lethe.ledger.ledger import EMPTY
 from lethe.ledger.lineage import Resolution, Snapshot
 from lethe.ledger_store import Loaded
@@ -22,7 +23,7 @@ from lethe_spark.commit import ledger_commit
 from lethe_spark.commit.replacement_files import with_ids
 from lethe_spark.commit.table_state import Base
 from lethe_spark.jvm.commit import Ancestor, Expectation, objection
-from lethe_spark.jvm.data_files import CHARACTERS_AT_ONCE, chunks, of_blob, to_blob
+from lethe_spark.jvm.data_files import CHARACTERS_AT_ONCE, chunks
 from pyiceberg.table.deletion_vector import DeletionVector, _extract_vector_payload
 from pyroaring import FrozenBitMap64
 
