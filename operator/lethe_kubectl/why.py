@@ -56,7 +56,7 @@ def step_of(reason: Reason) -> UserStep:
             Reason.AVAILABLE | Reason.NOT_PAUSED | Reason.HEAD_ACCEPTED | Reason.QUEUE_READ | Reason.RUN_SUCCEEDED
             | Reason.HEAD_REANCHORED | Reason.SUCCEEDED | Reason.CANCELLED | Reason.ERASED | Reason.ERASURE_UNDONE
             | Reason.EXPIRED | Reason.IN_FORCE | Reason.BELOW_TRIGGERS | Reason.NOTHING_LEFT | Reason.ON_TIME
-            | Reason.TIE_WON | Reason.NOTHING_WAITS | Reason.EVENTS_DELIVERED | Reason.SOURCE_READ
+            | Reason.TIE_WON | Reason.NATIVE_DELETES_WRITTEN | Reason.NOTHING_WAITS | Reason.EVENTS_DELIVERED | Reason.SOURCE_READ
         ):  # fmt: skip
             return UserStep.NOTHING
         case (
@@ -65,7 +65,7 @@ def step_of(reason: Reason) -> UserStep:
             | Reason.COMMITTER_AWAY | Reason.WARM_DRIVER_AWAY | Reason.COMMIT_NOT_SEEN
             | Reason.RUN_DELETED | Reason.RUNNING | Reason.CANCELLING | Reason.EVICT_BY_NEAR | Reason.TOO_MANY_TOMBSTONES
             | Reason.TOO_MANY_HIDDEN_ROWS | Reason.TOMBSTONE_TOO_OLD | Reason.VACUUM_NOW | Reason.WINDOW_CLOSED
-            | Reason.SOURCE_STARTING | Reason.TABLE_NOT_READY | Reason.CREATES_TABLE
+            | Reason.SOURCE_STARTING | Reason.TABLE_NOT_READY | Reason.CREATES_TABLE | Reason.NATIVE_DELETES_FOLLOW
         ):  # fmt: skip
             return UserStep.WAIT
         case (
@@ -209,6 +209,7 @@ _ASKED: Final = (
     "Paused",
     "Succeeded",
     "Erased",
+    "VisibleToAllEngines",
     "EventsReady",
     "SourceRead",
     "EvictionOnTime",

@@ -20,8 +20,8 @@ class Reason(StrEnum):
         member.meaning = meaning
         return member
 
+    # --- a Dataset -------------------------------------------------------------------------------------------------
     AVAILABLE = "Available", "The operator can read the table, its ledger and the buffer. Runs start when they are due."
-    """--- a Dataset -------------------------------------------------------------------------------------------------."""
     WAITING_FOR_FIRST_BATCH = (
         "WaitingForFirstBatch",
         "The table does not exist yet. The first consolidation creates it.",
@@ -144,8 +144,8 @@ class Reason(StrEnum):
     RUN_RETRYING = "RunRetrying", "A run failed with a transient error. It is started again after a delay."
     NAME_TAKEN = "NameTaken", "An object with the name that Lethe needs exists and is not Lethe's."
 
+    # --- the queue of a buffer -------------------------------------------------------------------------------------
     QUEUE_READ = "QueueRead", "The operator reads the queue of spec.buffer.events. It finds new batches within seconds."
-    """--- the queue of a buffer -------------------------------------------------------------------------------------."""
     QUEUE_NOT_ASKED = (
         "QueueNotAsked",
         "The operator has not read the queue of spec.buffer.events since it started.",
@@ -162,8 +162,8 @@ class Reason(StrEnum):
     QUEUE_OVER_LIMIT = "QueueOverLimit", "The queue has too many messages in flight. The operator waits."
     QUEUE_SHARED = "QueueShared", "An older Dataset reads the same queue. This Dataset does not read it."
 
+    # --- the condition SourceRead of a Dataset ---------------------------------------------------------------------
     SOURCE_READ = "SourceRead", "The topics of spec.source are read. status.source shows how far."
-    """--- the condition SourceRead of a Dataset ---------------------------------------------------------------------."""
     SOURCE_STARTING = "SourceStarting", "The inlet begins to read the topics of spec.source."
     SOURCE_SUSPENDED = "SourceSuspended", "spec.source.kafka.suspend is true. Nothing is read."
     INLET_SILENT = (
@@ -204,8 +204,8 @@ class Reason(StrEnum):
         "Reading the source failed for another reason. The inlet retries; its log says more.",
     )
 
+    # --- the condition EventsPublished of a Dataset ----------------------------------------------------------------
     EVENTS_DELIVERED = "EventsDelivered", "Status events are delivered to the sink, or there is nothing to deliver."
-    """--- the condition EventsPublished of a Dataset ----------------------------------------------------------------."""
     SINK_UNAVAILABLE = (
         "SinkUnavailable",
         "The sink of status events does not answer, or answers that it is overloaded. The operator retries; no event is lost.",
@@ -235,8 +235,8 @@ class Reason(StrEnum):
         "The file that says how far the status events of the table are published cannot be read. The message says what to do.",
     )
 
+    # --- a run -----------------------------------------------------------------------------------------------------
     RUN_STARTED = "RunStarted", "The operator created a Job for a run."
-    """--- a run -----------------------------------------------------------------------------------------------------."""
     RUN_SUCCEEDED = "RunSucceeded", "A run succeeded. The message says what it did."
     HEAD_REANCHORED = (
         "HeadReanchored",
@@ -292,8 +292,8 @@ class Reason(StrEnum):
         "that its image does not know, and changed nothing.",
     )
 
+    # --- a Restatement ---------------------------------------------------------------------------------------------
     SUCCEEDED = "Succeeded", "The restatement is committed to the table."
-    """--- a Restatement ---------------------------------------------------------------------------------------------."""
     PLANNED = "Planned", "This is a dry run. status.plan says what would be done. Nothing was changed."
     QUEUED = "Queued", "Waiting for its turn. Runs that commit to the same table start one after the other."
     RUNNING = "Running", "The run is active."
@@ -411,13 +411,21 @@ class Reason(StrEnum):
         "The restatement was committed by a version of Lethe that did not track erasures. evictBy still applies to its "
         "tombstones.",
     )
+    NATIVE_DELETES_WRITTEN = (
+        "NativeDeletesWritten",
+        "Every engine that applies Iceberg's deletes sees the result of the Restatement.",
+    )
+    NATIVE_DELETES_FOLLOW = (
+        "NativeDeletesFollow",
+        "Lethe's readers see the result of the Restatement. Other engines do when a run has written native deletes.",
+    )
     EXPIRED = (
         "Expired",
         "ttlSecondsAfterFinished has passed. The resource is deleted; the table's ledger keeps the result.",
     )
 
+    # --- a VacuumPolicy --------------------------------------------------------------------------------------------
     IN_FORCE = "InForce", "The policy applies to the Datasets that it selects."
-    """--- a VacuumPolicy --------------------------------------------------------------------------------------------."""
     INVALID_WINDOW = "InvalidWindow", "spec.window has an invalid schedule or time zone."
     WINDOW_NEVER_OPENS = (
         "WindowNeverOpens",
@@ -461,8 +469,8 @@ class Reason(StrEnum):
     TIE_WON = "TieWon", "Another policy is equally specific. This one is older and applies."
     DATASET_NOT_READY = "DatasetNotReady", "The Dataset cannot be vacuumed now. Its condition Ready says why."
 
+    # --- the condition EvictionOnTime of a Dataset -----------------------------------------------------------------
     ON_TIME = "OnTime", "The next vacuum is expected to finish before the first evictBy."
-    """--- the condition EvictionOnTime of a Dataset -----------------------------------------------------------------."""
     NO_VACUUM_POLICY = (
         "NoVacuumPolicy",
         "Rows have an evictBy, and no VacuumPolicy selects the Dataset, so no vacuum purges them.",

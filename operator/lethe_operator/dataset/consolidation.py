@@ -77,6 +77,8 @@ class ConsolidationVerdict:
     """Ids of runs that are not continued."""
     decision: ConsolidationDecision | None = None
     """None: of a re-anchoring run, which the status does not show."""
+    hides_rows: bool = False
+    """The run writes native deletes that other engines need."""
 
 
 def ledger_of(world: Observation) -> Ledger:
@@ -322,13 +324,17 @@ def age(run: ObservedRun) -> tuple[bool, datetime]:
 QUIET_FOR: Final = timedelta(seconds=30)
 # but not longer than this, because a writer may never stop.
 BARE_AT_MOST: Final = timedelta(minutes=5)
+# The same, if the other writer may have added rows of batches that were taken back: other engines see them until the run.
+VISIBLE_FOR: Final = timedelta(seconds=2)
+VISIBLE_AT_MOST: Final = timedelta(seconds=20)
 
 
 def decide_reanchor(dataset: Dataset, world: Observation, now: datetime, settings: Settings) -> ConsolidationVerdict:
-    """Decide whether a run that re-anchors the head starts when there is no other work, or when to look again.
+    """Decide whether a run for the head starts when there is no other work, or when to look again.
 
-    Any other commit of Lethe also re-anchors the head, so this run has the lowest priority. Once the head is no longer bare, the
-    run is not needed, whatever its outcome.
+    It gives a ledger to a head without one, and native deletes to tombstones that have none yet. Any other commit of Lethe also
+    re-anchors the head, so this run has the lowest priority. Once the head needs neither, the run is not needed, whatever its
+    outcome.
     """
     runs = sorted((r for r in world.runs if r.kind is RunKind.REANCHORING), key=age)
     latest = runs[-1] if runs else None
@@ -339,26 +345,34 @@ def decide_reanchor(dataset: Dataset, world: Observation, now: datetime, setting
     if isinstance(view, LostLedger):
         return _of_lost(dataset, view, runs, verdict, now, settings)
     unfinished = (latest.run_id,) if latest is not None and isinstance(verdict, NotStarted | RetryAt) else ()
-    if not isinstance(view, TableView) or view.head_id is None or view.head_time is None or view.bare_since is None:
+    if not isinstance(view, TableView) or view.head_id is None or view.head_time is None:
+        return ConsolidationVerdict(abandoned=unfinished)
+    lacks_deletes = not view.is_masked and run_specs.writes_deletes(dataset, view, settings)
+    if view.bare_since is None and not lacks_deletes:
         return ConsolidationVerdict(abandoned=unfinished)
     run = run_specs.reanchoring(dataset, view.head_id)
     same = next((r for r in runs if r.run_id == run.run_id), None)
+    if view.bare_since is None and same is not None and isinstance(verdict, Succeeded) and same is latest:
+        return ConsolidationVerdict(None, verdict, latest)  # it could not hide more
     abandoned = unfinished if latest is not same else ()
     if dataset.spec.consolidation.suspend:
         return ConsolidationVerdict(None, verdict, latest, None, abandoned)
     not_before = verdict.at if isinstance(verdict, RetryAt) else pause(runs, run.run_id, verdict, settings)
-    ripe = min(view.head_time + QUIET_FOR, view.bare_since + BARE_AT_MOST)
+    quiet, at_most = (VISIBLE_FOR, VISIBLE_AT_MOST) if lacks_deletes else (QUIET_FOR, BARE_AT_MOST)
+    ripe = min(view.head_time + quiet, view.bare_since + at_most) if view.bare_since is not None else view.head_time
     if not_before is None or max(not_before, ripe) > now:
         return ConsolidationVerdict(None, verdict, latest, earliest(*_future(now, not_before, ripe)), abandoned)
     launch = Launch(
         run.model_copy(update={"attempt": max((a.number for a in same.attempts), default=0) + 1 if same else 1}),
         bytes=0,
         generation=dataset.meta.generation,
-        why=f"the head {view.head_id} is another writer's commit without a ledger",
+        why=f"the head {view.head_id} is another writer's commit without a ledger"
+        if view.bare_since is not None
+        else f"tombstones of the head {view.head_id} have no native deletes yet",
         for_uid=FOR_HEAD,
         engine=Engine.COMMITTER if may_ask(dataset, world) and not committer_failed(same) else Engine.JOB,
     )
-    return ConsolidationVerdict(launch, verdict, latest, None, abandoned)
+    return ConsolidationVerdict(launch, verdict, latest, None, abandoned, hides_rows=lacks_deletes)
 
 
 def _of_lost(

@@ -17,6 +17,7 @@ from typing import Final, assert_never
 from lethe.buffer.digest import BufferDigest
 from lethe.buffer.promotion import Sweep, plan_sweep
 from lethe.contract.kubernetes import ACCEPT_HEAD
+from lethe.contract.result import RestatementGroupResult
 from lethe.contract.run import RunKind
 from lethe.contract.status import DatasetStatus, TableStatus
 
@@ -219,7 +220,7 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
         blocked, latest, _consolidation_decision(consolidation, turns, may_start), vacuum, runs
     )
     status = dataset_status.status(dataset, world, decided, now)
-    changed = restatement_status.changes(standings, now)
+    changed = restatement_status.changes(standings, now, _visibility(dataset, world, settings))
 
     orphaned = _orphaned(world, standings, [g for g in (group, asked) if g is not None])
     abandoned = frozenset(
@@ -266,6 +267,16 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
             *(s.look_again for _, s in standings),
         ),
     )
+
+
+def _visibility(dataset: Dataset, world: Observation, settings: Settings) -> restatement_status.Visibility | None:
+    """What other engines see. None: the table was not read, or the Dataset writes no native deletes."""
+    view = world.table
+    if not isinstance(view, TableView) or not spec.writes_deletes(dataset, view, settings):
+        return None
+    results = (r.last.result for r in world.runs if r.last is not None)
+    left = max((r.files_without_deletes for r in results if isinstance(r, RestatementGroupResult)), default=0)
+    return restatement_status.Visibility(view.is_masked, 0 if view.is_masked else left)
 
 
 def without_dataset(name: str, restatements: Sequence[Restatement], now: datetime) -> Actions:
@@ -322,7 +333,8 @@ def _runs_to_start(
         launches.append(vacuum.launch)
     elif erasures.launch is not None:  # a vacuum checks the erasures itself at its end
         launches.append(erasures.launch)
-    quiet = pause is None and collecting is None and not launches
+    # Other engines see rows that were taken back until it has written native deletes.
+    quiet = (reanchor.hides_rows or (pause is None and collecting is None)) and not launches
     if reanchor.launch is not None and quiet and not any(r.active for r in world.runs):
         launches.append(reanchor.launch)
     times = (v.look_again for v in (consolidation, vacuum, erasures, reanchor))

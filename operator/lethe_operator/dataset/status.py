@@ -146,7 +146,7 @@ def _of_ledger(
 ) -> tuple[TombstoneCounts | None, ErasureCounts | None]:
     match table:
         case TableView():
-            return _tombstones(table.ledger), erasure_status.of_dataset(table.ledger, now)
+            return _tombstones(table), erasure_status.of_dataset(table.ledger, now)
         case Unavailable():
             return old.tombstones, old.erasures
         case NoTable():
@@ -270,10 +270,11 @@ def _seen(view: TableView) -> TableStatus:
     )
 
 
-def _tombstones(ledger: Ledger) -> TombstoneCounts:
-    statistics = ledger.statistics
+def _tombstones(table: TableView) -> TombstoneCounts:
+    statistics = table.ledger.statistics
     return TombstoneCounts(
-        active=len(ledger.tombstones),
+        active=len(table.ledger.tombstones),
+        native_deletes="Complete" if table.is_masked else "Incomplete",
         rows=statistics.tombstoned_rows,
         oldest_time=statistics.oldest_added_on,
         next_evict_by_time=statistics.next_evict_by,

@@ -30,6 +30,7 @@ from lethe.guards.boundary import PATH_PROPERTIES
 from lethe.iceberg import catalogs, facts, run_documents
 from lethe.ledger.ledger import BatchEntry, Ledger, RequestEntry, apart, get_many
 from lethe.ledger.lineage import Resolution, Snapshot, last_ledger, shows_again
+from lethe.ledger_store import Loaded
 from lethe.storage.properties import require_safe_table
 from lethe.vacuum.housekeeping import keeps_files
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -449,6 +450,7 @@ def view_of(found: facts.TableFacts, io: Any) -> TableView:
         batch_field_id=found.batch_field_id,
         prepared=found.sorted_by_batch and found.metrics_full,
         head_sequence_number=head.sequence_number if head is not None else 0,
+        is_masked=_is_masked(ancestry, loaded),
         bare_since=_bare_since(ancestry, loaded.resolution),
         # Keeping all summaries would take too much memory.
         ancestry={i: s if shows_again(s) else replace(s, summary={}) for i, s in ancestry.items()},
@@ -488,6 +490,13 @@ def _ancestry(found: facts.TableFacts) -> dict[int, Snapshot]:
 def _ends_run(snapshot: Snapshot) -> bool:
     """Whether the snapshot is the last or only commit of a run."""
     return bool(snapshot.summary.get(names.RUN_ID)) and names.UNFINISHED not in snapshot.summary
+
+
+def _is_masked(ancestry: Mapping[int, Snapshot], loaded: Loaded) -> bool:
+    if not loaded.ledger.tombstones:
+        return True
+    carrier = ancestry.get(loaded.resolution.carrier_id or 0)
+    return not loaded.resolution.bare and carrier is not None and carrier.summary.get(names.MASKED) == "true"
 
 
 def _bare_since(ancestry: dict[int, Snapshot], resolution: Resolution) -> datetime | None:

@@ -119,6 +119,10 @@ class TableView:
     """The table has the sort order and the metrics mode that Lethe needs."""
     head_sequence_number: int = 0
     """0: the table has no snapshot, or format version 1."""
+    is_masked: bool = True
+    """Native deletes hide the rows of every active tombstone, as far as the head's ledger says. False: some have none yet, or the
+    head has no ledger of its own.
+    """
     bare_since: datetime | None = None
     """Since when the head has no ledger of its own; None: it has one, or the table never had one."""
     ancestry: Mapping[int, Snapshot] = field(default_factory=dict)

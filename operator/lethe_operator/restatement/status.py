@@ -81,19 +81,51 @@ class StatusChanges:
     """When to write the statuses that were postponed; None: none was."""
 
 
-def changes(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) -> StatusChanges:
+@dataclass(frozen=True)
+class Visibility:
+    """Whether engines that do not know Lethe see what Restatements have done."""
+
+    is_masked: bool
+    """Native deletes hide the rows of every active tombstone."""
+    files_left: int = 0
+    """Data files whose native deletes follow; 0: unknown."""
+
+    def of(self, restatement: Restatement, standing: Assessment) -> Condition | None:
+        """The condition VisibleToAllEngines; None: it stays as it is. Once True, it stays True."""
+        before = restatement.status.condition(conditions.VISIBLE_TO_ALL_ENGINES)
+        if before is not None and before.status == conditions.TRUE:
+            return None
+        if standing.succeeded != conditions.TRUE or (before is None and standing.from_status):
+            return None
+        if restatement.spec.dry_run or restatement.spec.rows is not None:
+            return None
+        if self.is_masked:
+            reason = Reason.NATIVE_DELETES_WRITTEN
+            return Condition.of(conditions.VISIBLE_TO_ALL_ENGINES, conditions.TRUE, reason, reason.meaning)
+        reason = Reason.NATIVE_DELETES_FOLLOW
+        left = f" {self.files_left} data files are left." if self.files_left else ""
+        return Condition.of(conditions.VISIBLE_TO_ALL_ENGINES, conditions.FALSE, reason, f"{reason.meaning}{left}")
+
+
+def changes(
+    standings: Iterable[tuple[Restatement, Assessment]], now: datetime, visibility: Visibility | None = None
+) -> StatusChanges:
     """The statuses of these Restatements that differ from the current ones, with their events.
 
     In this order, and only the first STATUSES_AT_ONCE.
+
+    Args:
+        visibility: None: it is unknown, or the Dataset writes no native deletes.
     """
     statuses: dict[str, RestatementStatus] = {}
     new_events: list[Event] = []
     courtesies, waiting, more = 0, False, False
     for restatement, standing in standings:
         old = restatement.status
-        if standing.from_status and old.observed_generation == restatement.meta.generation:
+        visible = visibility.of(restatement, standing) if visibility is not None else None
+        if standing.from_status and old.observed_generation == restatement.meta.generation and visible is None:
             continue
-        new = status(restatement, standing, now)
+        new = status(restatement, standing, now, visible)
         if new == old:
             continue
         if len(statuses) >= STATUSES_AT_ONCE:
@@ -110,8 +142,14 @@ def changes(standings: Iterable[tuple[Restatement, Assessment]], now: datetime) 
     return StatusChanges(statuses, tuple(new_events[:EVENTS_AT_ONCE]), later)
 
 
-def status(restatement: Restatement, standing: Assessment, now: datetime) -> RestatementStatus:
-    """The complete status."""
+def status(
+    restatement: Restatement, standing: Assessment, now: datetime, visible: Condition | None = None
+) -> RestatementStatus:
+    """The complete status.
+
+    Args:
+        visible: The condition VisibleToAllEngines; None: it stays as it is.
+    """
     old, generation = restatement.status, restatement.meta.generation
     position, erasure = standing.position, standing.erasure
     return RestatementStatus(
@@ -119,7 +157,7 @@ def status(restatement: Restatement, standing: Assessment, now: datetime) -> Res
         phase=standing.phase,
         progress=standing.progress or None,
         queue_position=_position(old.queue_position, position) if position is not None else None,
-        conditions=conditions.written(old.conditions, _conditions(restatement, standing), generation, now),
+        conditions=conditions.written(old.conditions, _conditions(restatement, standing, visible), generation, now),
         undoes_key=standing.undoes or old.undoes_key or None,
         plan=_plan(restatement, standing),
         attempts=_attempts(old, standing),
@@ -162,7 +200,7 @@ def _position(shown: int | None, position: int) -> int:
     return shown if shown is not None and shown / 2 < position <= shown else position
 
 
-def _conditions(restatement: Restatement, standing: Assessment) -> list[Condition]:
+def _conditions(restatement: Restatement, standing: Assessment, visible: Condition | None) -> list[Condition]:
     reason, message = standing.reason, standing.message
     # A cancelled Restatement is Ready: no action is needed, and deployment tools do not wait for it.
     if standing.finished and not standing.stalled:
@@ -176,6 +214,8 @@ def _conditions(restatement: Restatement, standing: Assessment) -> list[Conditio
         written_conditions.append(standing.erasure.condition)
     elif before := restatement.status.condition(conditions.ERASED):  # the ledger was not read
         written_conditions.append(before)
+    if visible := visible or restatement.status.condition(conditions.VISIBLE_TO_ALL_ENGINES):
+        written_conditions.append(visible)
     return written_conditions
 
 

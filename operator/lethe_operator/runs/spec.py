@@ -86,18 +86,26 @@ def after_failures(world: Observation, launch: Launch) -> Launch:
     return replace(launch, failures=counted(before, launch.generation, launch.for_uid))
 
 
-def _allows(boundary: RunBoundary | None, operation: AllowedOperation) -> bool:
-    return boundary is None or outside_operation(boundary, "", operation) is None
+def may_write_deletes(boundary: RunBoundary | None) -> bool:
+    """Whether a boundary allows native deletes. None: there is no boundary."""
+    return boundary is None or outside_operation(boundary, "", AllowedOperation.NATIVE_DELETES) is None
 
 
 def within_boundary(launch: Launch, settings: Settings) -> Launch:
     """With the current boundary, also for an intent that was stored under another one."""
     boundary = settings.boundaries.of(launch.run.dataset.namespace).of_runs
     run = launch.run.model_copy(update={"boundary": boundary})
-    group = run.restatement
-    if group is not None and group.deletes is Deletes.AUTO and not _allows(boundary, AllowedOperation.NATIVE_DELETES):
-        run = run.model_copy(update={"restatement": group.model_copy(update={"deletes": Deletes.LEDGER})})
+    for name in ("restatement", "consolidation"):
+        part = getattr(run, name)
+        if part is not None and part.deletes is Deletes.AUTO and not may_write_deletes(boundary):
+            run = run.model_copy(update={name: part.model_copy(update={"deletes": Deletes.LEDGER})})
     return replace(launch, run=run)
+
+
+def writes_deletes(dataset: Dataset, view: TableView, settings: Settings) -> bool:
+    """Whether runs of the Dataset write native deletes to its table."""
+    deletes, boundary = dataset.spec.deletes, settings.boundaries.of(dataset.meta.namespace).of_runs
+    return deletes.native(view.format_version) is not None and may_write_deletes(boundary)
 
 
 def consolidation(
@@ -123,8 +131,8 @@ def consolidation(
 
 
 def reanchoring(dataset: Dataset, head_id: int) -> RunSpec:
-    """A run without batches that gives this head a ledger of its own."""
-    spec = ConsolidationSpec(mode=dataset.spec.consolidation.mode, batch_ids=())
+    """A run without batches that gives this head a ledger of its own, and native deletes to tombstones without them."""
+    spec = ConsolidationSpec(mode=dataset.spec.consolidation.mode, batch_ids=(), deletes=dataset.spec.deletes)
     return _run(dataset, RunKind.REANCHORING, [f"head\n{head_id}"]).model_copy(update={"consolidation": spec})
 
 

@@ -330,6 +330,10 @@ class TombstoneCounts(ApiModel):
 
     active: int | None = None
     """How many there are."""
+    native_deletes: Literal["Complete", "Incomplete"] | None = None
+    """Complete: native deletes hide all their rows, so that every engine sees the same. Incomplete: other engines may see rows,
+    because spec.deletes is Ledger, or because native deletes follow.
+    """
     rows: int | None = None
     """Rows of their batches; absent until a run has counted them."""
     oldest_time: Time | None = None
@@ -504,7 +508,7 @@ class RestatementStatus(Status):
     conditions: Conditions = None
     """Ready, Reconciling and Stalled as kstatus understands them; Succeeded once the request is part of the table's history, and
     False again, with the reason RolledBack, if the table is rolled back to an earlier snapshot; Erased once its bytes are
-    verified to be gone.
+    verified to be gone; VisibleToAllEngines, if the Dataset writes native deletes: whether engines without Lethe see the result.
     """
     undoes_key: str | None = None
     """Of an Undo: the key of the request that it undoes, in the table's ledger."""

@@ -77,6 +77,39 @@ def test_a_run_over_no_batches_starts_half_a_minute_after_the_other_writer() -> 
     assert "another writer's commit" in launch.why
 
 
+@pytest.mark.parametrize(
+    ("table", "deletes", "starts"),
+    [
+        pytest.param(
+            a_table(head_time=NOW, is_masked=False), "Auto", True, id="too much for the commit of a Restatement"
+        ),
+        pytest.param(bare(head_seconds=2, is_masked=False), "Auto", True, id="another writer may have added rows"),
+        pytest.param(bare(head_seconds=1, is_masked=False), "Auto", False, id="a writer that may go on"),
+        pytest.param(
+            bare(head_seconds=1, since_seconds=20, is_masked=False), "Auto", True, id="a writer that never stops"
+        ),
+        pytest.param(a_table(head_time=NOW, is_masked=False), "Ledger", False, id="the Dataset writes none"),
+        pytest.param(a_table(head_time=NOW), "Auto", False, id="all are written"),
+    ],
+)
+def test_tombstones_without_native_deletes_get_them_at_once(table: TableView, deletes: str, starts: bool) -> None:
+    dataset = a_dataset(consolidation={"minBatches": 100, "maxAgeSeconds": 86400}, deletes=deletes)
+    spec = a_consolidation(dataset=dataset)
+    ended = a_run(spec, an_attempt(spec, AttemptState.SUCCEEDED, finished_seconds=0, result=a_result(spec)))
+
+    launches = decided(table, dataset, runs=(ended,)).launches
+
+    assert [x.run.consolidation.deletes for x in launches if x.run.consolidation] == ([deletes] if starts else [])
+
+
+def test_what_native_deletes_cannot_hide_is_not_tried_again_at_the_same_head() -> None:
+    table = a_table(head_time=NOW, is_masked=False)
+    spec = run_specs.reanchoring(PATIENT, table.head_id or 0)
+    result = a_result(spec, outcome="NothingToDo")
+
+    assert decided(table, runs=(a_try(AttemptState.SUCCEEDED, spec, result=result),)).launches == ()
+
+
 def test_it_also_starts_while_the_buffer_is_away() -> None:
     assert started(decided(buffer=Unavailable("StorageUnavailable", "away")))
 

@@ -6,6 +6,7 @@ import pytest
 from lethe.contract.result import RequestResult
 from lethe_operator.actions import Actions
 from lethe_operator.resources.observed import AttemptState
+from lethe_operator.resources.restatement import Restatement
 
 from tests.support.builders import NOW, a_ledger, a_request_entry
 from tests.support.resources import a_group, a_restatement, a_result, a_run, a_table, an_attempt, condition
@@ -34,6 +35,24 @@ def test_each_member_has_the_end_that_the_run_told_of_it() -> None:
     assert told["message"] == "2 of 3 Restatements carried out, 0 rows deleted, 0 rows added."
     assert actions.restatement_statuses["r0"]["result"]["groupSize"] == 2
     assert members(actions) == ["r3"]
+
+
+def test_it_is_said_when_other_engines_see_a_restatement() -> None:
+    """Once they have seen it, later tombstones of others change nothing."""
+    ledger, named = a_ledger(requests=[a_request_entry(R[0].key)]), "VisibleToAllEngines"
+    run = ended(30, R[0], result=a_result(a_group(R[0]), requests=[], files_without_deletes=7))
+
+    def after(restatement: Restatement, is_masked: bool) -> Actions:
+        return decided(restatement, runs=(run,), world={"table": a_table(ledger, is_masked=is_masked)})
+
+    first = after(R[0], False).restatement_statuses["r0"]
+    later = after(showing(R[0], first), True).restatement_statuses["r0"]
+    once_more = after(showing(R[0], later), False).restatement_statuses
+
+    assert condition(first, named) == ("False", "NativeDeletesFollow")
+    assert "7 data files are left" in next(c["message"] for c in first["conditions"] if c["type"] == named)
+    assert condition(later, named) == ("True", "NativeDeletesWritten")
+    assert once_more == {}
 
 
 @pytest.mark.parametrize(("attempt", "pause_seconds"), [(1, 10), (2, 20), (3, 40)])
