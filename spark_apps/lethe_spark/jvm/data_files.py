@@ -96,7 +96,9 @@ def json_of(table: IcebergTable, java: Any, spec: Any) -> str:
         return str(api.ContentFileParser.toJson(java, spec))
     # In format version 1, a field that is dropped from a spec stays as `void`. A spec of such fields only counts as one without
     # fields, for which Iceberg's writer refuses the nulls of the file's partition.
-    plain = api.DataFiles.builder(spec).copy(java).build()
+    is_data = str(java.content().toString()) == "DATA"
+    builder = api.DataFiles.builder(spec) if is_data else api.FileMetadata.deleteFileBuilder(spec)
+    plain = builder.copy(java).build()
     document = json.loads(api.ContentFileParser.toJson(plain, spec))
     return json.dumps(document | {"partition": [None] * fields})
 

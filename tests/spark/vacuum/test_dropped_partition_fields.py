@@ -1,5 +1,6 @@
 """Tables whose partition fields, and the columns of these, were dropped. Which deletes apply to a file is what Iceberg says."""
 
+import json
 from collections import Counter
 from itertools import product
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 from lethe.base.errors import InputError
 from lethe.contract.settings import Deletes
 from lethe.iceberg.delete_entries import dangling
+from lethe.iceberg.position_deletes import DeletesOfFile, write_position_deletes
 from lethe_spark.apps.session import make_session
-from lethe_spark.jvm.data_files import deletes_in_use, tasks_by_path, write_deletes
+from lethe_spark.jvm.data_files import deletes_in_use, tasks_by_path
 from lethe_spark.jvm.spark_table import SparkTable
 from pyiceberg.io import load_file_io
 from pyroaring import FrozenBitMap64
@@ -184,12 +186,13 @@ def delete_first_row(story: Native, path: str) -> None:
     """As an engine does that writes a position delete for a file of the dropped field."""
     table = SparkTable.load(story.spark, story.catalog, story.name)
     assert table is not None
-    tasks = tasks_by_path(table, [path], story.head().snapshot_id)
-    written = write_deletes(table, tasks, {path: FrozenBitMap64([0])}, (), "another-engine", load_file_io({}, path))
-    delta = table.java.newRowDelta()
-    for file in written.added:
-        delta = delta.addDeletes(file)
-    delta.commit()
+    file = tasks_by_path(table, [path], story.head().snapshot_id)[path].file()
+    deletes = DeletesOfFile(f"{path}-another-engine.parquet", path, FrozenBitMap64([0]), {})
+    (document,) = map(json.loads, write_position_deletes(load_file_io({}, path), [deletes]))
+    builder = table.jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.java.specs().get(file.specId()))
+    builder = builder.ofPositionDeletes().withFormat("PARQUET").withPath(deletes.path).withReferencedDataFile(path)
+    builder = builder.withFileSizeInBytes(document["file-size-in-bytes"]).withRecordCount(1)
+    table.java.newRowDelta().addDeletes(builder.withPartition(file.partition()).build()).commit()
 
 
 def test_deletes_that_another_engine_wrote_for_such_files_are_reported_and_end_with_a_rollback(

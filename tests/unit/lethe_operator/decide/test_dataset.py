@@ -237,7 +237,12 @@ def test_the_status_counts_what_the_table_and_the_buffer_hold() -> None:
         "reason": "SchemaMismatch",
         "message": "col x is int",
     }
-    assert status["tombstones"] == {"active": 2, "rows": 6, "oldestTime": "2026-03-01T12:00:00Z"}
+    assert status["tombstones"] == {
+        "active": 2,
+        "nativeDeletes": "Complete",
+        "rows": 6,
+        "oldestTime": "2026-03-01T12:00:00Z",
+    }
     assert (status["table"]["snapshotId"], status["table"]["sequenceNumber"]) == (7423456789012345678, 9)
 
 

@@ -239,7 +239,7 @@ def tenant(catalog: Catalog, tmp_path: Path) -> Tenant:
 def with_tombstones(tenant: Tenant, policy: VacuumPolicy, *names: str) -> None:
     """Datasets whose tables each have four tombstones, under one policy."""
     for name in names:
-        tenant.dataset(name)
+        tenant.dataset(name, deletes="Ledger")
         revert(tenant.catalog.load_table(f"air.{name}"), "A", "B", "C", "D")
     spec = policy.spec.model_dump(by_alias=True, mode="json", exclude_none=True)
     metadata = {"namespace": "ns", "name": "air", "uid": "uid-air", "generation": 1}
