@@ -51,6 +51,15 @@ def read(
     return read_tasks(tasks, format_name, schema, **options)
 
 
+def read_one(folder: Path, format_name: str, content: bytes, type_: DataType | str, **options: Any) -> Any:
+    """The value of the column x in the only row, or the message of the refusal."""
+    rows, refused = read(folder, format_name, content, schema=columns(x=type_), **options)
+    if refused:
+        assert rows == []
+        return refused[0][1]
+    return rows[0]["x"] if len(rows) == 1 else [r["x"] for r in rows]
+
+
 def read_tasks(
     tasks: Sequence[FileTask], format_name: str = "parquet", schema: StructType = SCHEMA, **options: Any
 ) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
@@ -77,6 +86,13 @@ def written(format_name: str, table: pa.Table) -> bytes:
         fields = [{"name": n, "type": ["null", _AVRO[n]]} for n in table.column_names]
         avro(out, fields, table.to_pylist())
     return out.getvalue()
+
+
+def compressed(codec: str, content: bytes) -> bytes:
+    out = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(out, codec) as stream:
+        stream.write(content)
+    return bytes(out.getvalue().to_pybytes())
 
 
 def avro(out: io.BytesIO, fields: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> None:

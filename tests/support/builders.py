@@ -16,6 +16,7 @@ from lethe.contract.run import (
     Replacement,
     RestatementGroupSpec,
     RestatementRequest,
+    RowsRef,
     RunKind,
     RunSpec,
     SnapshotLimits,
@@ -135,6 +136,10 @@ def as_delta(ledger: Ledger, run: str = RUN) -> Delta:
     )
 
 
+def batch_states(ledger: Ledger) -> dict[str, str]:
+    return {i: str(b.state) for i, b in ledger.batches.items()}
+
+
 def settled(ledger: Ledger, snapshot_id: int) -> Ledger:
     """A ledger in memory as it is read once a snapshot carries it."""
     run = ledger.pending_run
@@ -199,6 +204,15 @@ def a_replay(name: str = "replay-a", by: str = "A2", **changes: Any) -> Restatem
     """A request to replace batch A (or `batch_ids`) by the batch `by`."""
     uri: str = changes.pop("uri", f"s3://lake/restated/{by}/")
     return a_request(name, "Replay", replacement=Replacement(batch_id=by, uri=uri), **changes)
+
+
+def an_undo(of: str = "revert-a", name: str = "undo", **changes: Any) -> RestatementRequest:
+    return a_request(name, "Undo", batch_ids=(), undoes=f"ns/{of}/0", **changes)
+
+
+def an_erase_of_rows(name: str = "erase", digest: str = "", **changes: Any) -> RestatementRequest:
+    rows = RowsRef(column="tailnum", values_file=f"/etc/lethe/values/{name}", values_digest=digest)
+    return a_request(name, "Erase", batch_ids=(), rows=rows, **changes)
 
 
 def a_run_result(kind: RunKind, outcome: str = "Committed", **changes: Any) -> AnyRunResult:

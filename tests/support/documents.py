@@ -1,6 +1,10 @@
-"""Custom resources as the documents that users apply. Pure, and without any code of the product."""
+"""Custom resources as the documents that users apply. Without any code of the product."""
 
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 Document = dict[str, Any]
 
@@ -17,3 +21,9 @@ def dataset_spec(**spec: Any) -> Document:
 
 def resource(kind: str, name: str, spec: Document, **metadata: Any) -> Document:
     return {"apiVersion": "lethe.dev/v1alpha1", "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
+
+
+@cache
+def read_yaml(path: Path) -> Any:
+    """The only document of a file of this checkout; who changes it changes it for all."""
+    return yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from lethe.contract.result import RequestResult
 from lethe.contract.run import AllowedOperation, parse_run
 from lethe.contract.settings import (
@@ -20,25 +19,25 @@ from lethe_operator.resources.observed import kind_of
 from lethe_operator.restatement.outcome import RestatementPhase
 
 from tests.support.builders import a_run
+from tests.support.documents import read_yaml
 
 ROOT = Path(__file__).parents[2]
 
 
-def spec_of(definition: str) -> dict[str, Any]:
-    (version,) = yaml.safe_load((ROOT / "crds" / definition).read_text())["spec"]["versions"]
-    spec: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    return spec
+def restatement() -> dict[str, Any]:
+    (version,) = read_yaml(ROOT / "crds/restatement.yaml")["spec"]["versions"]
+    properties: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]
+    return properties
 
 
 def test_the_description_of_the_operations_names_each() -> None:
-    described = spec_of("restatement.yaml")["properties"]["operation"]["description"]
+    described = restatement()["spec"]["properties"]["operation"]["description"]
 
     assert [o.value for o in Operation if o.value not in described] == []
 
 
 def test_the_definition_of_restatements_names_every_phase() -> None:
-    (version,) = yaml.safe_load((ROOT / "crds" / "restatement.yaml").read_text())["spec"]["versions"]
-    described = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["phase"]["description"]
+    described = restatement()["status"]["properties"]["phase"]["description"]
 
     named = re.findall(r"[A-Z]\w+", described.partition("One of ")[2].partition(". ")[0])
     assert named == [p.value for p in RestatementPhase]
@@ -49,7 +48,7 @@ def test_each_kind_of_native_deletes_can_be_asked_for() -> None:
 
 
 def test_the_rules_of_the_definition_name_no_other_operation_and_speak_about_each() -> None:
-    rules = " ".join(v["rule"] for v in spec_of("restatement.yaml")["x-kubernetes-validations"])
+    rules = " ".join(v["rule"] for v in restatement()["spec"]["x-kubernetes-validations"])
 
     named = set(re.findall(r"'([A-Z][a-z]+)'", rules))
 

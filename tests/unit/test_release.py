@@ -1,6 +1,5 @@
 """What a release is made of: one version, its section of the changelog, images with the same layers, pinned packages."""
 
-import importlib.util
 import io
 import json
 import re
@@ -10,7 +9,6 @@ import tarfile
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
@@ -18,19 +16,12 @@ from lethe_operator.runs.job import SPARK_VERSION
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.support.scripts import load_script
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"dev/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-release = script("release")
+release = load_script("dev/release.py")
 
 
 def a_checkout(folder: Path, chart: str = "1.2.3", heading: str = "1.2.3 (2026-12-01)") -> Path:

@@ -1,9 +1,7 @@
 """Resource definitions come from the models of specs and statuses, and the files in Git are current."""
 
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any
 
 import pytest
@@ -27,19 +25,12 @@ from lethe.contract.schema import (
 )
 from pydantic import Field
 
+from tests.support.scripts import load_script
+
 ROOT = Path(__file__).parents[3]
 
 
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_definitions", ROOT / "dev/generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-GENERATED: dict[str, str] = generator().files()
+GENERATED: dict[str, str] = load_script("dev/generate.py").files()
 
 
 class Port(ApiModel):

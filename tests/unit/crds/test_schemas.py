@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+
+from tests.support.documents import read_yaml
 
 ROOT = Path(__file__).parents[3]
 SOURCES = sorted((ROOT / "crds").glob("*.yaml"))
@@ -17,7 +18,7 @@ every_definition = pytest.mark.parametrize("path", SOURCES, ids=lambda path: pat
 
 
 def version_of(path: Path) -> dict[str, Any]:
-    (version,) = yaml.safe_load(path.read_text())["spec"]["versions"]
+    (version,) = read_yaml(path)["spec"]["versions"]
     assert isinstance(version, dict)
     return version
 

@@ -1,12 +1,12 @@
 """What each command of the tests runs, and what it needs for that."""
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.support.scripts import load_script
 
 ROOT = Path(__file__).parents[3]
 NO_TESTS = {"model", "support"}  # what other folders use
@@ -17,13 +17,7 @@ def tiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """dev/test.py, which is a script."""
     monkeypatch.setenv("LETHE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("LETHE_STATE", str(tmp_path / "state"))
-    found = importlib.util.spec_from_file_location("lethe_dev_test", ROOT / "dev/test.py")
-    assert found is not None
-    assert found.loader is not None
-    made = importlib.util.module_from_spec(found)
-    monkeypatch.setitem(sys.modules, found.name, made)  # dataclasses look their module up
-    found.loader.exec_module(made)
-    return made
+    return load_script("dev/test.py")
 
 
 def test_each_folder_of_tests_is_run_by_a_tier_that_knows_what_it_needs(tiers: ModuleType) -> None:

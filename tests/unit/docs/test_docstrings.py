@@ -4,7 +4,9 @@ import ast
 import builtins
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.support.documented_errors import public_names
 
@@ -19,10 +21,31 @@ FOREIGN = {
 }  # fmt: skip
 
 
-def product() -> Iterator[tuple[Path, ast.Module]]:
-    for folder in ("operator", "spark_apps"):
-        for path in (ROOT / folder).rglob("*.py"):
-            yield path, ast.parse(path.read_text())
+class Definition(NamedTuple):
+    """A class or a function, and the class or the module that it is in."""
+
+    path: Path
+    owner: str
+    node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+    @property
+    def docstring(self) -> str:
+        return ast.get_docstring(self.node) or ""
+
+
+@cache
+def product() -> list[Definition]:
+    files = [path for folder in ("operator", "spark_apps") for path in (ROOT / folder).rglob("*.py")]
+    return [definition for path in files for definition in definitions(path, "", ast.parse(path.read_text()))]
+
+
+def definitions(path: Path, owner: str, parent: ast.AST) -> Iterator[Definition]:
+    for node in ast.iter_child_nodes(parent):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield Definition(path, owner, node)
+            yield from definitions(path, node.name, node)
+        elif isinstance(node, ast.stmt):
+            yield from definitions(path, owner, node)
 
 
 def entries(docstring: str) -> Iterator[tuple[str, str]]:
@@ -34,8 +57,7 @@ def entries(docstring: str) -> Iterator[tuple[str, str]]:
 
 
 def test_each_name_in_a_section_raises_is_an_exception() -> None:
-    modules = list(product())
-    classes = {n.name: n for _, tree in modules for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
+    classes = {d.node.name: d.node for d in product() if isinstance(d.node, ast.ClassDef)}
 
     def is_exception(name: str) -> bool:
         known = getattr(builtins, name, None)
@@ -46,11 +68,9 @@ def test_each_name_in_a_section_raises_is_an_exception() -> None:
                    if isinstance(base, ast.Name | ast.Attribute))  # fmt: skip
 
     wrong = [
-        f"{path.relative_to(ROOT)}: {node.name} raises {name}"
-        for path, tree in modules
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)
-        for name, _ in entries(ast.get_docstring(node) or "")
+        f"{d.path.relative_to(ROOT)}: {d.node.name} raises {name}"
+        for d in product()
+        for name, _ in entries(d.docstring)
         if not is_exception(name)
     ]
 
@@ -62,14 +82,11 @@ def test_a_test_provokes_each_reason_that_the_python_api_documents() -> None:
     tests = set(re.findall(r"\w+", "\n".join(p.read_text() for p in (ROOT / "tests").rglob("test_*.py"))))
     public = public_names()
     reasons = {
-        (path.stem, node.name, reason)
-        for path, tree in product()
-        for owner in ast.walk(tree)
-        if isinstance(owner, ast.Module | ast.ClassDef)
-        for node in owner.body
-        if isinstance(node, ast.FunctionDef)
-        and any(module.endswith(path.stem) and n in (node.name, getattr(owner, "name", "")) for module, n in public)
-        for name, text in entries(ast.get_docstring(node) or "")
+        (d.path.stem, d.node.name, reason)
+        for d in product()
+        if isinstance(d.node, ast.FunctionDef)
+        and any(module.endswith(d.path.stem) and name in (d.node.name, d.owner) for module, name in public)
+        for name, text in entries(d.docstring)
         if name == "InputError"
         for reason in re.findall(r"\b[A-Z][a-z]+[A-Z]\w+", text)
     }

@@ -1,28 +1,19 @@
 """The documentation site has all pages in its navigation, and links work on GitHub and in it. `make lint` builds it."""
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.support.scripts import load_script
+
 ROOT = Path(__file__).parents[3]
 OUTSIDE = {"README.md": "overview.md", "helm/lethe/README.md": "chart.md"}
 
 
-def loaded(path: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-HOOKS = loaded("dev/site/hooks.py")
+HOOKS = load_script("dev/site/hooks.py")
 
 
 class Settings(yaml.SafeLoader):

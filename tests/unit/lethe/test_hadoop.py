@@ -225,22 +225,6 @@ def test_a_writer_overtaken_by_all_kept_versions_does_not_take_its_commit_for_la
     assert names(folder) == {f"v{n}.metadata.json" for n in (5, 6, 7)} | {"version-hint.text"}
 
 
-def test_two_writers_overtaken_one_after_the_other_both_get_an_error(table: MetadataFolder, folder: Faulty) -> None:
-    """The first one's stray file has the name of the second one's base: its content has not."""
-    first = commit(table, "A", keep=2)
-    second = commit(table, "B", keep=2)
-    for entry in "CDEFG":
-        commit(table, entry, keep=2)
-    other = MetadataFolder(open_folder(folder.uri, {}))
-
-    with pytest.raises(UnknownCommitState):
-        other.commit(first, document("A", "Y", keep=2))
-    with pytest.raises(UnknownCommitState):
-        table.commit(second, document("A", "B", "Z", keep=2))
-
-    assert entries(table.current()) == list("ABCDEFG")
-
-
 def test_clean_up_that_fails_leaves_the_later_versions(table: MetadataFolder, folder: Faulty) -> None:
     """A version is never gone before the one below it: the check of an overtaken writer leans on that."""
 
@@ -457,31 +441,19 @@ def test_in_whatever_order_writers_take_their_steps_each_commit_is_there_once(
 FOLDER = "file:///lake/air/flights/metadata"
 
 
-def test_the_highest_number_is_the_newest_whatever_the_listings_order() -> None:
-    """Object stores list v10 before v9."""
-    names = ["v1.metadata.json", "v10.metadata.json", "v9.metadata.json", "version-hint.text"]
-
-    assert newest(names, FOLDER) == newest(reversed(names), FOLDER) == "v10.metadata.json"
-
-
-def test_other_files_of_the_folder_are_no_versions() -> None:
-    others = [
-        "version-hint.text",
-        "snap-1-2.avro",
-        ".v3.metadata.json.8a1f",
-        ".v3.metadata.json.crc",
-        "v.json",
-        "00003-x.metadata.json",
-    ]
-
-    assert [version_of(n) for n in others] == [None] * len(others)
-    assert newest(others, FOLDER) is None
+NEWEST = {
+    # Object stores list v10 before v9.
+    "the highest number": (["v1.metadata.json", "v10.metadata.json", "v9.metadata.json"], "v10.metadata.json"),
+    # Passing it over would mean to commit beside it.
+    "an unknown spelling counts": (["v3.metadata.json", "v4.zst.metadata.json"], "v4.zst.metadata.json"),
+    "other files are no versions": (["version-hint.text", "snap-1-2.avro", ".v3.metadata.json.crc", "v.json"], None),
+    "nor is another writer's metadata": ([".v3.metadata.json.8a1f", "00003-x.metadata.json"], None),
+}
 
 
-def test_an_unknown_spelling_counts_too() -> None:
-    """Passing it over would mean to commit beside it."""
-    assert newest(["v3.metadata.json", "v4.zst.metadata.json"], FOLDER) == "v4.zst.metadata.json"
-    assert newest(["v3.metadata.json", "v4.gz.metadata.json"], FOLDER) == "v4.gz.metadata.json"
+@pytest.mark.parametrize(("names", "expected"), NEWEST.values(), ids=NEWEST)
+def test_which_version_is_the_newest(names: list[str], expected: str | None) -> None:
+    assert newest(names, FOLDER) == newest(reversed(names), FOLDER) == expected
 
 
 def test_two_files_that_claim_one_number_are_refused_by_name() -> None:

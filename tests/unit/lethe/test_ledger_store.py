@@ -168,19 +168,6 @@ def test_no_attempt_ever_writes_over_a_file_of_another(table: TableFacts) -> Non
     assert len(files(table)) == 2 * len(before)
 
 
-def test_an_older_snapshot_has_the_ledger_of_its_own_time(table: TableFacts) -> None:
-    first = put(table, a_ledger("A", version=1))
-    second = put(table, a_ledger("A", "B", version=2))
-    history = a_history(
-        a_snapshot(1), a_snapshot(2, 1, ledger=first.root), a_snapshot(3, 2), a_snapshot(4, 3, ledger=second.root)
-    )
-    table = replace(table, snapshots=history, head_id=4)
-
-    read = {i: set(load(IO, table, i).ledger.ids(7)) for i in history}
-
-    assert read == {1: set(), 2: {"A"}, 3: {"A"}, 4: {"A", "B"}}
-
-
 def test_a_tagged_snapshot_whose_carrier_was_expired_is_found_by_the_newest_ledgers_list(table: TableFacts) -> None:
     first = put(table, a_ledger("A", version=1))
     newest = put(table, a_ledger(version=9, carriers=(a_carrier(2, 3, ledger=first.root),)))

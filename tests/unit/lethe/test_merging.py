@@ -71,20 +71,6 @@ def rows_of(batches: str, start: int = 0) -> Rows:
     return [(b, start + n) for n, b in enumerate(batches)]
 
 
-def test_the_new_file_has_the_rows_in_order_and_the_metrics_of_all(tmp_path: Path) -> None:
-    files = [a_file(tmp_path, "a", rows_of("AAB")), a_file(tmp_path, "b", rows_of("BCD", 10))]
-
-    document = json.loads(merge(merger(by(1)), tmp_path, *files).document)
-
-    assert found(tmp_path) == [*rows_of("AAB"), *rows_of("BCD", 10)]
-    assert pq.read_metadata(tmp_path / "merged.parquet").num_row_groups == 1
-    assert (document["record-count"], document["sort-order-id"], document["partition"]) == (6, ORDER_ID, [])
-    assert document["file-size-in-bytes"] == (tmp_path / "merged.parquet").stat().st_size
-    assert document["nan-value-counts"] == {"keys": [3], "values": [2]}
-    assert document["split-offsets"] == [4]
-    assert dict(zip(*document["upper-bounds"].values(), strict=True))[1] == b"D".hex()
-
-
 def test_large_row_groups_are_copied_and_small_ones_put_together(tmp_path: Path) -> None:
     many = [("B", 100 + n) for n in range(5000)]
     files = [

@@ -8,10 +8,8 @@ import sys
 import tomllib
 from pathlib import Path
 
-import click
 import pytest
 import yaml
-from lethe.cli.main import COMMANDS, cli
 from lethe.jars.download import JarScope, listed
 from lethe.version import VERSION, version
 
@@ -122,12 +120,3 @@ def test_help_imports_no_package_of_a_command() -> None:
 
     assert "click" in loaded
     assert not {"pyiceberg", "pyarrow", "kubernetes", "rich", "numpy"} & set(loaded)
-
-
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_each_command_exists_under_its_name(name: str) -> None:
-    command = cli.get_command(click.Context(cli), name)
-
-    assert command is not None
-    assert command.name == name
-    assert (command.help or "").startswith("Needs") is False

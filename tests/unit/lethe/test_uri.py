@@ -249,14 +249,12 @@ def test_a_run_id_is_the_same_for_ever_and_for_any_order_of_keys() -> None:
     """Tables remember it: another value would let a crashed run's work be done twice."""
     assert run_id("uid-1", "Consolidation", ["b", "a"]) == "3131c2554ec3bf13d8964a3e2d79a571"
     assert run_id("uid-1", "Consolidation", ["a", "b"]) == "3131c2554ec3bf13d8964a3e2d79a571"
-
-
-@pytest.mark.parametrize(
-    "other",
-    [("uid-2", "Consolidation", ["a", "b"]), ("uid-1", "Vacuum", ["a", "b"]), ("uid-1", "Consolidation", ["a,b"])],
-)
-def test_another_intent_has_another_run_id(other: tuple[str, str, list[str]]) -> None:
-    assert run_id(*other) != run_id("uid-1", "Consolidation", ["a", "b"])
+    others = [
+        ("uid-2", "Consolidation", ["a", "b"]),
+        ("uid-1", "Vacuum", ["a", "b"]),
+        ("uid-1", "Consolidation", ["a,b"]),
+    ]
+    assert len({run_id(*other) for other in others} - {"3131c2554ec3bf13d8964a3e2d79a571"}) == 3
 
 
 SPEC = {"operation": "Revert", "batchIds": ["é", "a"], "datasetRef": {"name": "flights"}, "evictBySeconds": 5}
@@ -269,19 +267,19 @@ def test_a_request_key_is_the_same_for_ever() -> None:
     assert wanted == request_key("ns", "revert", SPEC)
 
 
-@pytest.mark.parametrize("field", ["suspend", "cancel", "deadlineSeconds", "ttlSecondsAfterFinished"])
-def test_fields_that_only_set_when_and_whether_are_not_part_of_a_request_key(field: str) -> None:
-    """Restatements re-created by GitOps, paused on the way or given more time, are the same requests."""
-    assert request_key("ns", "r", {**SPEC, field: 1}) == request_key("ns", "r", SPEC)
+@pytest.mark.parametrize(
+    ("change", "is_same"),
+    [
+        # Restatements re-created by GitOps, paused on the way or given more time, are the same requests.
+        *(({f: 1}, True) for f in ("suspend", "cancel", "deadlineSeconds", "ttlSecondsAfterFinished")),
+        ({"reason": None}, True),
+        *((c, False) for c in ({"batchIds": ["a", "é"]}, {"reason": "x"}, {"operation": "Replay"})),
+    ],
+)
+def test_a_request_key_depends_on_what_is_asked_for_alone(change: dict[str, object], is_same: bool) -> None:
+    changed = dict(reversed({**SPEC, **change}.items()))
 
-
-def test_an_absent_field_and_a_null_one_are_the_same_request() -> None:
-    assert request_key("ns", "r", {**SPEC, "reason": None}) == request_key("ns", "r", dict(reversed(SPEC.items())))
-
-
-@pytest.mark.parametrize("change", [{"batchIds": ["a", "é"]}, {"reason": "x"}, {"operation": "Replay"}])
-def test_another_spec_is_another_request(change: dict[str, object]) -> None:
-    assert request_key("ns", "r", {**SPEC, **change}) != request_key("ns", "r", SPEC)
+    assert (request_key("ns", "r", changed) == request_key("ns", "r", SPEC)) is is_same
 
 
 LETTERS = string.ascii_lowercase + string.digits

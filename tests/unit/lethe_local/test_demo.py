@@ -21,6 +21,7 @@ def manifest(of: DemoLake, name: str) -> dict[str, dict[str, object]]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:pkg_resources")
 def test_the_source_has_every_flight_of_the_package(tmp_path: Path) -> None:
     source.write_source(tmp_path / "again.parquet")

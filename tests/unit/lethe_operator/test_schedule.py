@@ -100,7 +100,7 @@ def test_the_first_of_a_tenant_waits_for_one_of_each_other_tenant_not_for_all() 
     """However long they have waited."""
     schedule = a_schedule()
     for tenant in ("big", "bigger"):
-        for n in range(15_000):
+        for n in range(3_000):
             schedule.add(key(n, tenant), CHANGED, 0.0)
     names(schedule, 10.0, 100)
     schedule.add(key("first", "small"), CHANGED, 10.0)

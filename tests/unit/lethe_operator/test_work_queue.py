@@ -141,17 +141,6 @@ def test_a_reconcile_may_ask_for_another_look() -> None:
     played(queue, story)
 
 
-def test_what_does_not_exist_is_forgotten() -> None:
-    reconciles = Reconciles()
-    queue = a_queue(reconciles)
-
-    async def story() -> None:
-        queue.add(A)
-        await until(lambda: bool(reconciles.calls) and not queue._states)
-
-    played(queue, story)
-
-
 class Looks:
     """Records the priority of each start, and how many idle looks in a row there were before."""
 
@@ -317,37 +306,6 @@ def test_one_that_takes_long_rests_as_long_however_many_causes_come() -> None:
     played(queue, story)
 
     assert all(later - earlier >= 2 * work_seconds for earlier, later in itertools.pairwise(began))
-
-
-def test_a_tenant_with_thousands_does_not_delay_the_first_of_another() -> None:
-    """Nor do its long reconciles: two workers are left."""
-    order: list[Key] = []
-    lock, gate = threading.Lock(), threading.Event()
-
-    def reconcile(key: Key) -> None:
-        with lock:
-            order.append(key)
-        if key.name == "long":
-            gate.wait(PATIENCE_SECONDS)
-
-    queue = WorkQueue(reconcile, gather_seconds=0.0, workers=8, per_namespace=6)
-    first, big = Key("Dataset", "small", "first"), Key("Dataset", "big", "long")
-
-    async def story() -> None:
-        queue.add(big)
-        await until(lambda: big in order)
-        for n in range(15_000):
-            queue.add(Key("Dataset", "big", str(n)))
-        await until(lambda: len(order) > 100)
-        queue.add(first)
-        with lock:
-            before = len(order)
-        await until(lambda: first in order)
-        assert order.index(first) - before <= 2 * queue.workers
-        assert queue.depth(Priority.CHANGED) > 10_000
-        gate.set()
-
-    played(queue, story)
 
 
 def test_a_tenant_whose_reconciles_hang_leaves_two_workers() -> None:

@@ -1,7 +1,6 @@
 """What the committer can carry out, what it does next, what it keeps apart, and what Prometheus scrapes of it."""
 
 import threading
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,7 @@ from lethe.contract.result import RunOutcome, RunResult
 from lethe.contract.run import (
     ConsolidationSpec,
     MailboxEntry,
-    Replacement,
     RestatementGroupSpec,
-    RowsRef,
     RunKind,
     RunSpec,
 )
@@ -36,7 +33,7 @@ from lethe_spark.mailbox import (
 )
 from lethe_spark.warm_driver.serve import WarmDriverMetrics
 
-from tests.support.builders import a_request, a_run
+from tests.support.builders import a_replay, a_request, a_run, an_erase_of_rows, an_undo
 
 BEGAN = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -247,25 +244,6 @@ def value(metrics: MailboxMetrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(name, {"namespace": "ns", **labels})
 
 
-def a_mailbox_of_ages(ages_seconds: Mapping[str, float]) -> Mailbox[Any]:
-    """A mailbox with a run of another Dataset for each name, made so many seconds ago."""
-    made: Mailbox[Any] = Mailbox()
-    made.put(
-        {
-            name: MailboxEntry(
-                dataset_uid=name,
-                run_id=name,
-                family=RunFamily.RESTATEMENT,
-                config_map=f"{name}-runs",
-                prefix=name,
-                created_time=datetime.now(UTC) - timedelta(seconds=age),
-            ).to_json()
-            for name, age in ages_seconds.items()
-        }
-    )
-    return made
-
-
 def a_result(outcome: RunOutcome, reason: str) -> RunResult:
     return RunResult(
         run_id="1", family=RunFamily.RESTATEMENT, outcome=outcome, reason=reason, finished_time=datetime.now(UTC)
@@ -296,7 +274,9 @@ def test_runs_are_counted_by_outcome_and_a_run_that_a_job_carries_out_is_no_fail
 
 
 def test_the_mailbox_shows_what_waits_what_is_in_progress_and_how_old_the_oldest_is() -> None:
-    mailbox = a_mailbox_of_ages({"a": 90, "b": 50, "c": 10})
+    now = datetime.now(UTC)
+    ages = {"a": 90, "b": 50, "c": 10}
+    mailbox = a_mailbox(**{k: an_entry(k, created_time=now - timedelta(seconds=age)) for k, age in ages.items()})
     metrics = committer(mailbox)
     begun = mailbox.take(0.0)
     assert isinstance(begun, Post)
@@ -324,13 +304,6 @@ def test_a_committer_is_healthy_while_it_renews_its_lease() -> None:
     assert value(metrics, "lethe_committer_healthy") == 1
 
 
-def test_counters_start_at_zero_so_that_the_first_event_is_an_increase() -> None:
-    metrics = committer()
-
-    assert value(metrics, "lethe_committer_runs_put_off_total") == 0
-    assert value(metrics, "lethe_committer_upkeeps_total") == 0
-
-
 def test_the_page_about_metrics_names_every_one() -> None:
     page = PAGE.read_text()
     for metrics in (committer(), WarmDriverMetrics("ns", Mailbox(), threading.Condition())):
@@ -339,12 +312,12 @@ def test_the_page_about_metrics_names_every_one() -> None:
 
 
 REVERT = a_request("revert", batch_ids=["A"])
-UNDO = a_request("undo", "Undo", batch_ids=(), undoes="ns/revert/0")
+UNDO = an_undo("revert")
 ERASE = a_request("erase", "Erase", batch_ids=["C"])
-RECORDS = a_request("records", "Erase", batch_ids=(), rows=RowsRef(column="tailnum", values_file="/values"))
+RECORDS = an_erase_of_rows("records")
 LISTED = a_request("listed", batch_ids=(), batch_ids_uri="s3://lake/ids.txt")
 DRY = a_run(RunKind.RESTATEMENT, restatement=RestatementGroupSpec(requests=(REVERT,), dry_run=True))
-REPLAY = a_request("replay", "Replay", batch_ids=["B"], replacement=Replacement(batch_id="B2", uri="s3://x/B2"))
+REPLAY = a_replay("replay", by="B2", batch_ids=["B"])
 MANY = tuple(f"b{n}" for n in range(FILES_AT_MOST + 1))
 
 

@@ -44,14 +44,6 @@ def a_write(key: str = PART, etag: str = "e", sequencer: str = "05", batch_id: s
     return Written(batch_id, f"batch_id={batch_id}", key, etag, sequencer)
 
 
-def test_a_notification_of_s3_about_an_object_of_a_batch() -> None:
-    notice = from_s3("buffer/flights/batch_id%3DA/p.parquet", eTag="e", sequencer="05", size=10)
-
-    assert notice == Notice((a_write(),))
-    assert from_s3("buffer/flights/batch_id=A/_SUCCESS").written[0].is_marker
-    assert not from_s3("buffer/flights/batch_id=A/x/_SUCCESS").written[0].is_marker
-
-
 def test_a_file_that_is_a_batch_of_its_own_is_whole_when_it_is_there() -> None:
     """Where each file is a batch, nothing else says that it is complete; folders are none."""
     body = s3(*(a_record(f"buffer/flights/{name}", eTag="e") for name in ("a%2520b.csv.gz", "_x.csv", "x/y.csv", "x/")))

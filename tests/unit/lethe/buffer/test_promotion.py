@@ -177,27 +177,6 @@ def test_a_batch_that_was_not_promoted_is_never_deleted(known: list[BatchEntry])
     assert plan_sweep([buffered(PART, MARKER)], a_ledger(batches=known), 0, NOW) == Sweep()
 
 
-FILE = an_object("buffer/A.csv")
-
-
-@pytest.mark.parametrize(
-    ("there", "deleted", "reported"),
-    [
-        (FILE, (FILE,), ()),
-        (an_object("buffer/A.csv", etag="another"), (), (an_object("buffer/A.csv", etag="another"),)),
-        (an_object("buffer/A.csv.gz"), (), (an_object("buffer/A.csv.gz"),)),  # of the same id, after the first had gone
-    ],
-)
-def test_a_file_that_is_a_batch_goes_only_as_it_was_promoted(
-    there: BufferedObject, deleted: tuple[BufferedObject, ...], reported: tuple[BufferedObject, ...]
-) -> None:
-    """What was written over it is not in the table: it stays and is reported."""
-    ledger = a_ledger(batches=[a_batch("A", time=ago(hours=2), objects=(FILE,))])
-    batch = BufferedBatch("A", there.key, (there,), True, 10, ago(days=9))
-
-    assert plan_sweep([batch], ledger, 3600, NOW) == Sweep(deleted, reported)
-
-
 BUFFER = "s3://lake/buffer"
 FOLDER = f"{BUFFER}/batch_id=a%20b"
 ONE, TWO = listed(f"{FOLDER}/day=1/p 1", 10, "e1", ago(hours=1)), listed(f"{FOLDER}/p2", 20, "e2", ago(hours=1))

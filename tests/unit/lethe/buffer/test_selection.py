@@ -92,19 +92,6 @@ def test_so_many_waiting_batches_are_shown_and_no_more(monkeypatch: pytest.Monke
 SIZES = Sizes(floor=10, cap=100)
 
 
-@pytest.mark.parametrize(
-    ("refusal", "expected"),
-    [
-        ("SchemaMismatch: the file f: a column is missing", ("SchemaMismatch", "the file f: a column is missing")),
-        ("nobody knows why", (None, "nobody knows why")),
-    ],
-)
-def test_a_refusal_is_split_into_reason_and_message(refusal: str, expected: tuple[str | None, str]) -> None:
-    row = row_of(a_batch("A", BatchState.REFUSED, refusal=refusal))
-
-    assert (row.refusal_reason, row.refusal_message) == expected
-
-
 def test_a_row_names_the_run_that_set_the_state_and_the_time() -> None:
     row = row_of(
         a_batch("A", BatchState.REPLACED, time=ago(days=1), restatement="ns/r/1", replaced_by="B", evict_by=NOW)

@@ -20,6 +20,8 @@ import pytest
 from lethe.cli import storage_check
 from lethe.cli.storage_check import SearchedValues, UnsearchableContent, holds
 
+from tests.support.buffer_formats import compressed
+
 VALUE = "Zoë <7> Lovelace"
 TEXT = f"some text with {VALUE} in it\n".encode() * 50
 
@@ -41,13 +43,6 @@ def avro(value: Any, kind: str) -> bytes:
     schema = {"type": "record", "name": "r", "fields": [{"name": "c", "type": {"type": "array", "items": kind}}]}
     fastavro.writer(sink, schema, [{"c": [value]}], codec="deflate")
     return sink.getvalue()
-
-
-def compressed(codec: str, content: bytes = TEXT) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, codec) as stream:
-        stream.write(content)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def a_zip(content: bytes = TEXT, name: str = "x") -> bytes:
@@ -88,12 +83,12 @@ HOLDING = {
     "Avro": avro(VALUE, "string"),
     "Avro, bytes": avro(VALUE.encode(), "bytes"),
     "Puffin": puffin(TEXT),
-    "Puffin, compressed": puffin(compressed("zstd"), **{"compression-codec": "zstd"}),
+    "Puffin, compressed": puffin(compressed("zstd", TEXT), **{"compression-codec": "zstd"}),
     "gzip": gzip.compress(TEXT, mtime=0),
     "bzip2": bz2.compress(TEXT),
     "xz": lzma.compress(TEXT),
-    "zstd": compressed("zstd"),
-    "lz4": compressed("lz4"),
+    "zstd": compressed("zstd", TEXT),
+    "lz4": compressed("lz4", TEXT),
     "zip": a_zip(),
     "zip, name of a member": a_zip(b"", VALUE),
     "tar": a_tar(),

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from lethe.base.ids import MAX_BATCH_ID_LENGTH
 from lethe.contract.result import (
     LISTED_AT_MOST,
-    AnyRunResult,
     ConsolidationResult,
     ErasureCheckResult,
     Phase,
@@ -84,13 +83,9 @@ def test_a_pointer_is_distinguished_from_a_run() -> None:
     assert is_pointer(json.loads(RunPointer(catalog="main", uri="s3://lake/t/_runs/1.json", sha256="0").to_json()))
 
 
-def a_result(kind: RunKind = RunKind.CONSOLIDATION, **changes: object) -> AnyRunResult:
-    return a_run_result(kind, **changes)
-
-
 @pytest.mark.parametrize("kind", RunKind, ids=lambda kind: kind.name)
 def test_a_result_comes_back_as_the_model_of_its_kind(kind: RunKind) -> None:
-    result = a_result(kind, snapshot_id=7, message="done")
+    result = a_run_result(kind, snapshot_id=7, message="done")
 
     assert parse_result(result.to_json(), kind) == result
     assert json.loads(result.to_json())["kind"] == kind.family.value
@@ -155,7 +150,8 @@ ids = st.lists(long.map(lambda t: t[:MAX_BATCH_ID_LENGTH]), max_size=LISTED_AT_M
 @given(reason=long, message=long, refused=ids)
 def test_the_end_of_a_run_always_fits_the_termination_message(reason: str, message: str, refused: list[str]) -> None:
     """Cut by Kubernetes, it would be no JSON; the counts are what the operator cannot do without."""
-    result = a_result(
+    result = a_run_result(
+        RunKind.CONSOLIDATION,
         reason=reason[:60],
         message=message,
         refused=tuple(RefusedBatch(batch_id=i, reason="CorruptFile", message=message) for i in refused),

@@ -222,14 +222,6 @@ def held_by(history: History, *paths: str) -> dict[int, frozenset[str]]:
     return holders(history, {p: PurgedFile(p, 1, DATA, (ERASE,)) for p in paths})
 
 
-def test_a_snapshot_holds_an_erasure_that_names_one_of_its_files() -> None:
-    history = a_story([a_held("f"), a_held("g")], {1: ["f", "g"], 2: ["g"], 3: []}, 3)
-
-    assert held_by(history, "f") == {1: {ERASE}}
-    assert held_by(history, "g") == {1: {ERASE}, 2: {ERASE}}
-    assert held_by(history, "elsewhere") == {}
-
-
 def test_snapshots_that_hold_a_due_erasure_go_whatever_the_limits_but_for_tags_branches_and_the_head() -> None:
     history = a_story([a_held("f")], {1: ["f"], 2: ["f"], 3: ["f"], 4: ["f"]}, 4)
     refs = [Ref("audit", BlockerKind.TAG, 2)]

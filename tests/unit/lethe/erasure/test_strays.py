@@ -327,18 +327,8 @@ def test_the_note_of_each_attempt_holds_the_erasure() -> None:
     ]
 
 
-ERASE, NAME = "ns/erase/0", 4
+ERASE = "ns/erase/0"
 PURGED = 3
-
-
-def claim_on(*ids: str, records: bool = False, purged: int | None = PURGED) -> OpenErasure:
-    erasure = Erasure(ERASE, NAME if records else FIELD, None)
-    ledger = a_ledger(
-        requests=[a_request_entry(ERASE, operation="Erase", batch_ids=ids)],
-        erasures=(replace(erasure, purged_by=1, purged_at=purged, purged_time=NOW if purged else None),),
-    )
-    (claim,) = open_erasures_of(ledger, {}, FIELD)
-    return claim
 
 
 def a_story(**gone: HeldFile) -> History:
@@ -355,16 +345,16 @@ def a_file(bounds: str = "A", at: int | None = 1, content: str = DATA, **changes
 @pytest.mark.parametrize(
     ("claim", "file", "tells"),
     [
-        (claim_on("A"), a_file("A"), True),
-        (claim_on("A"), a_file("B"), False),
-        (claim_on("A"), a_file(""), True),
-        (claim_on("A"), a_file("A", at=PURGED), True),
-        (claim_on("A"), a_file("A", at=PURGED + 1), False),
-        (claim_on("A"), a_file("A", at=None), True),
-        (claim_on("A"), a_file("B", content=DELETES), True),
-        (claim_on(records=True), a_file("B"), True),
-        (claim_on(records=True), a_file("B", at=PURGED + 1), False),
-        (claim_on("A", purged=None), a_file("A"), False),
+        (a_claim("A", purged_at=PURGED), a_file("A"), True),
+        (a_claim("A", purged_at=PURGED), a_file("B"), False),
+        (a_claim("A", purged_at=PURGED), a_file(""), True),
+        (a_claim("A", purged_at=PURGED), a_file("A", at=PURGED), True),
+        (a_claim("A", purged_at=PURGED), a_file("A", at=PURGED + 1), False),
+        (a_claim("A", purged_at=PURGED), a_file("A", at=None), True),
+        (a_claim("A", purged_at=PURGED), a_file("B", content=DELETES), True),
+        (a_claim(records=True, purged_at=PURGED), a_file("B"), True),
+        (a_claim(records=True, purged_at=PURGED), a_file("B", at=PURGED + 1), False),
+        (a_claim("A", purged_at=None), a_file("A"), False),
     ],
 )
 def test_a_manifest_mentions_removed_files_that_may_have_held_rows(
@@ -385,16 +375,19 @@ def test_a_summary_that_names_partitions_holds_its_snapshot_if_it_was_made_befor
     }
     history = replace(history, snapshots=reported)
 
-    assert named_in_summaries([claim_on("A")], history).keys() == {1, 2, 3}
-    assert holders(history, {}, [claim_on("A")]).keys() == {1, 2, 3}
-    assert (named_in_summaries([claim_on("A", purged=None)], history), clean_from(claim_on("A"), history)) == ({}, 4)
+    assert named_in_summaries([a_claim("A", purged_at=PURGED)], history).keys() == {1, 2, 3}
+    assert holders(history, {}, [a_claim("A", purged_at=PURGED)]).keys() == {1, 2, 3}
+    assert (
+        named_in_summaries([a_claim("A", purged_at=None)], history),
+        clean_from(a_claim("A", purged_at=PURGED), history),
+    ) == ({}, 4)
 
 
 def test_table_metadata_reveals_values_only_by_partitions_of_snapshots_before_the_purge() -> None:
     def state(at: int, **summary: str) -> dict[str, Any]:
         return {"snapshots": [{"sequence-number": at, "summary": summary}]}
 
-    claim = claim_on("A")
+    claim = a_claim("A", purged_at=PURGED)
     assert names_partitions(state(PURGED, **{"partitions.name=x": ""}), claim)
     assert not names_partitions(state(PURGED + 1, **{"partitions.name=x": ""}), claim)
     assert not names_partitions(state(PURGED, **{"changed-partition-count": "1"}), claim)
@@ -422,7 +415,7 @@ def test_a_young_file_that_no_snapshot_names_is_waited_for_and_named_without_the
 def test_records_are_in_the_head_as_long_as_an_older_delete_file_with_values_is() -> None:
     """Of whatever partition: it may delete by an erased value, although no data file is left that it is of."""
     old, new = a_file(at=1, content=DELETES, values=True), a_file(at=4, content=DELETES, values=True)
-    claim = replace(claim_on(records=True, purged=None), since=3)
+    claim = replace(a_claim(records=True, purged_at=None), since=3)
 
     for file, left in ((old, False), (new, True), (replace(old, values=False), True)):
         history = replace(a_story(), files={"f": file}, live=frozenset({"f"}))

@@ -148,17 +148,6 @@ def in_partition(lower: str | None, upper: str | None, partition: str | None) ->
     return replace(a_file(lower, upper, path=f"{lower}-{upper}-{partition}"), partition=partition)
 
 
-def test_a_batch_is_recorded_in_the_partitions_of_every_file_that_may_hold_it() -> None:
-    files = [in_partition("A", "C", "0/[1]"), in_partition("B", "D", "0/[2]"), in_partition("E", "E", "0/[3]")]
-
-    assert partitions_of_batches(files, ["A", "B", "D", "E"]) == {
-        "A": ("0/[1]",),
-        "B": ("0/[1]", "0/[2]"),
-        "D": ("0/[2]",),
-        "E": ("0/[3]",),
-    }
-
-
 def test_a_batch_is_anywhere_when_its_files_do_not_say_where() -> None:
     """No text for a file, more partitions than are worth a list, or no file at all."""
     many = [in_partition("M", "M", f"0/[{n}]") for n in range(65)]
@@ -172,13 +161,6 @@ def test_a_batch_is_anywhere_when_its_files_do_not_say_where() -> None:
         "Z": None,
     }
     assert partitions_of_batches(many[:64], ["M"]) == {"M": tuple(sorted(f"0/[{n}]" for n in range(64)))}
-
-
-def test_files_of_another_writer_widen_what_is_remembered_of_the_batches_they_may_hold() -> None:
-    known = {"A": ("0/[1]",), "B": ("0/[1]",), "C": ("0/[1]", "0/[2]"), "D": None, "E": ("0/[1]",)}
-    foreign = [in_partition("B", "D", "0/[2]"), in_partition("E", "E", None)]
-
-    assert widened(known, foreign) == {"B": ("0/[1]", "0/[2]"), "E": None}
 
 
 batch_ids = st.sampled_from("ABCDEF")

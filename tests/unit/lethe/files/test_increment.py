@@ -1,7 +1,6 @@
 """Rows at the end of a range are the rows at its beginning, plus the appended, minus the deleted. Which files a read filters."""
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -32,24 +31,6 @@ BY_POSITION = ("DeletionVectors", "PositionDeletes")  # `lethe.deletes` of maski
 
 def ours(id: int, parent: int | None, operation: str = "append", **keys: str) -> Snapshot:
     return a_snapshot(id, parent, ledger=f"L{id}", operation=operation, **keys)
-
-
-def test_each_snapshot_counts_as_what_it_did() -> None:
-    history = a_history(
-        ours(1, None),
-        ours(2, 1),
-        a_snapshot(3, 2, operation="append"),
-        a_snapshot(4, 3, operation="replace"),
-        ours(5, 4, "replace", tombstone__vacuum__file="v5"),
-        ours(6, 5, "delete", tombstone__vacuum__file="v6"),
-        ours(7, 6),
-        ours(8, 7),
-    )
-
-    within = plan_range(history, 1, 7)
-
-    assert (within.appends, within.vacuums) == ((2, 3, 7), (5, 6))
-    assert plan_range(history, 7, 7).appends == ()
 
 
 def test_files_of_the_start_are_read_only_if_rows_may_have_become_visible_again() -> None:
@@ -408,33 +389,3 @@ def test_skipped_files_side_by_side_are_one_run() -> None:
         SkippedRange("B", "B", 20),
         SkippedRange("D", "D", 10),
     )
-
-
-names = st.sampled_from("ABCDEF")
-days = st.integers(0, 3)
-a_row = st.tuples(st.none() | names, days)
-
-
-@given(st.lists(a_row, max_size=12), st.sets(names), st.integers(1, 4))
-def test_every_tombstoned_row_is_left_out_and_no_other(
-    rows: list[tuple[str | None, int]], ids: Collection[str], split: int
-) -> None:
-    """Files of one partition each; tombstones limited to the partitions that have rows of theirs."""
-    contents: dict[str, list[tuple[str | None, int]]] = {}
-    for n, row in enumerate(rows):
-        contents.setdefault(f"{row[1]}/{n % split}", []).append(row)
-    files = []
-    for path, of_file in contents.items():
-        known = sorted(b for b, _ in of_file if b is not None)
-        lower, upper = (known[0], known[-1]) if known else (None, None)
-        nulls = len(of_file) - len(known)
-        files.append(FileBounds(path, len(of_file), 1, lower, upper, nulls, partition=f"0/[{of_file[0][1]}]"))
-    tombstones = [of(i, *{f"0/[{day}]" for b, day in rows if b == i}) for i in ids]
-
-    plan = plan_read(files, tombstones)
-
-    for run in skipped_ranges(plan, 99):
-        assert all(r[0] in ids for r in rows if r[0] is not None and run.lower <= r[0] <= run.upper)
-    read = [r for f in plan.plain for r in contents[f.path]]
-    read += [r for f in plan.filtered for r in contents[f.path] if r[0] not in plan.ids]
-    assert sorted(map(str, read)) == sorted(str(r) for r in rows if r[0] not in ids)

@@ -68,16 +68,6 @@ def test_what_others_left_unmasked_is_masked_along() -> None:
     assert masking.existing_masks == {"C": replace(WHOLE, whole=False)}
 
 
-def test_in_the_ledger_alone_nothing_is_masked_but_an_undo_lifts() -> None:
-    """The mode may have been another one when the batch was taken back."""
-    ledger = a_ledger(masked("A"), "B")
-    delta = replace(adding("D"), remove_tombstones=frozenset({(FIELD, "A"), (FIELD, "B")}))
-
-    masking = plan_masking(ledger, delta, FIELD, None, all_masked=False)
-
-    assert (masking.mask, masking.lift.keys()) == ({}, {"A"})
-
-
 def test_what_is_undone_and_taken_back_again_in_one_change_stays_masked() -> None:
     ledger = a_ledger(masked("A"))
     delta = replace(adding("A"), remove_tombstones=frozenset({(FIELD, "A")}))
@@ -150,22 +140,6 @@ def rows(*positions: int) -> FrozenBitMap64:
     return FrozenBitMap64(positions)
 
 
-def test_rows_to_hide_are_added_and_rows_to_show_are_taken_out() -> None:
-    after = positions_after(DeletedPositions(rows(1, 2, 3)), hide=rows(7, 8), show=rows(2, 3))
-
-    assert (after.ours, after.taken_over, after.still_hidden) == (rows(1, 7, 8), frozenset(), rows())
-
-
-def test_deletes_of_other_writers_stay_even_if_they_name_rows_to_show() -> None:
-    """Lethe's own deletes name all rows to show, so another writer deleted one of them as well."""
-    before = DeletedPositions(rows(1, 2), theirs=(rows(2, 5),), shared=rows(1))
-
-    after = positions_after(before, hide=rows(), show=rows(1, 2))
-
-    assert (after.ours, after.taken_over, after.still_hidden) == (rows(), frozenset(), rows())
-    assert after.whole(before) == rows(1, 2, 5)
-
-
 def test_deletes_into_which_another_writer_merged_those_of_lethe_are_taken_over() -> None:
     """The rows that the other writer deleted stay deleted."""
     before = DeletedPositions(rows(8), theirs=(rows(5), rows(1, 2, 6)))
@@ -204,16 +178,6 @@ def test_a_plan_names_the_files_that_change_and_the_batches_that_other_deletes_c
     assert {path: after.ours for path, after in plan.after.items()} == {"mask": rows(0, 1), "lift": rows()}
     assert plan.beside == {"partly deleted"}
     assert plan.still_hidden == {"merged away": 1}
-
-
-def test_the_ledger_alone_hides_nothing_by_position_but_an_undo_shows_rows() -> None:
-    lift = {"A": a_tombstone("A").masked(Mask(POSITION_DELETES, 1))}
-    masking = Masking({"B": a_tombstone("B")}, lift)
-    before, found = {"f": DeletedPositions(rows(0))}, {"f": {"A": rows(0), "B": rows(1)}}
-
-    plan = plan_positions(before, found, masking, None)
-
-    assert ({p: a.ours for p, a in plan.after.items()}, plan.beside) == ({"f": rows()}, frozenset())
 
 
 DUE = NOW + timedelta(days=3)
@@ -270,15 +234,6 @@ def test_only_what_files_may_bring_back_is_hidden_again(
     assert ids(armed(a_ledger(*active, batches=GONE), *files, only_moved=only_moved)) == expected
 
 
-def test_an_unknown_id_that_was_reverted_is_armed_too() -> None:
-    """It was restated before anybody had seen it; its rows come by a foreign append."""
-    ledger = a_ledger(batches=[a_batch("X", BatchState.REVERTED, rows=None, restatement=None)])
-
-    (found,) = armed(ledger, a_file("X"))
-
-    assert (found.id, found.restatements) == ("X", ())
-
-
 # --- partitions -----------------------------------------------------------------------------------------------------
 ONE, TWO = ("0/[1]",), ("0/[1]", "0/[2]")
 
@@ -301,17 +256,6 @@ def test_a_mask_is_not_of_rows_that_came_without_a_ledger() -> None:
     assert (found.id, found.mask) == ("A", replace(mask, whole=False))
     assert apply(ledger, Delta(RUN, add_tombstones=(found,))).tombstones[found.key].mask == replace(mask, whole=False)
     assert armed(ledger, a_file("A", "C"), only_moved=True) == ()
-
-
-def test_a_tombstone_and_its_batch_grow_by_the_partitions_that_another_writer_put_such_rows_in() -> None:
-    """A reader that asks for day 2 would else not look for it there."""
-    known = [a_batch("B", partitions=ONE), *GONE[2:]]
-    ledger = a_ledger(in_partitions("A", *ONE), in_partitions("Z", *ONE), batches=known)
-
-    after = apply(ledger, restored(ledger, in_partition("0/[2]")))
-
-    assert {t.id: t.partitions for t in after.tombstones.values()} == {"A": TWO, "Z": ONE}
-    assert (after.batches["B"].partitions, after.batches["C"].partitions) == (TWO, None)
 
 
 @pytest.mark.parametrize(
@@ -348,15 +292,6 @@ def test_a_revert_planned_on_what_the_ledger_remembers_covers_files_that_it_has_
 
     assert (after.tombstones[(FIELD, "A")].partitions, after.batches["A"].partitions) == (TWO, TWO)
     assert after.batches["A"].state is BatchState.REVERTED
-
-
-def test_a_second_tombstone_of_a_batch_loses_no_partition_of_either() -> None:
-    ledger = a_ledger(in_partitions("A", *ONE))
-    second = Delta(RUN, (in_partitions("A", "0/[3]"),))
-
-    after = apply(ledger, restored(ledger, in_partition("0/[2]"), delta=second))
-
-    assert set(after.tombstones[(FIELD, "A")].partitions or ()) == {"0/[1]", "0/[2]", "0/[3]"}
 
 
 def test_what_a_change_removes_or_forgets_does_not_come_back_by_growing() -> None:

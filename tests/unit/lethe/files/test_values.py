@@ -144,13 +144,6 @@ def test_a_bound_of_another_width_than_the_columns_type_proves_nothing() -> None
     assert asked.might_be_in(to_bytes(DateType(), 1), to_bytes(DateType(), 2))
 
 
-def test_a_bound_of_a_narrower_integer_is_one_of_the_wider() -> None:
-    asked = Values(ValueKind(ValueType.LONG), (7,))
-
-    assert asked.might_be_in(to_bytes(IntegerType(), 7), to_bytes(IntegerType(), 7))
-    assert not asked.might_be_in(to_bytes(IntegerType(), -9), to_bytes(IntegerType(), -7))
-
-
 FIELDS = {
     "day": Transform(TransformKind.IDENTITY, ("day",)),
     " day ": Transform(TransformKind.IDENTITY, ("day",)),

@@ -73,23 +73,6 @@ def followed(before: CachedMetadata, text: str) -> CachedMetadata:
     return found
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_further_snapshots_are_added_to_the_known_ones(version: int) -> None:
-    others: dict[str, Any] = {"format-version": version}
-    if version == 1:
-        others |= {"schema": {"type": "struct", "schema-id": 0, "fields": FIELDS}, "partition-spec": []}
-    if version == 3:
-        others |= {"next-row-id": 7}
-    known = CachedMetadata.of(compact(document([snapshot(1), snapshot(2)], **others)))
-
-    third = followed(known, compact(document([snapshot(n) for n in (1, 2, 3)], **others)))
-    fifth = followed(third, compact(document([snapshot(n) for n in (1, 2, 3, 4, 5)], **others)))
-
-    assert [s.snapshot_id for s in fifth.metadata.snapshots] == [1001, 1002, 1003, 1004, 1005]
-    assert fifth.metadata.snapshots[0] is known.metadata.snapshots[0]
-    assert fifth.metadata.snapshots[2] is third.metadata.snapshots[2]
-
-
 def test_a_version_without_new_snapshots_has_its_own_schema_and_properties() -> None:
     known = CachedMetadata.of(compact(document([snapshot(1)])))
 

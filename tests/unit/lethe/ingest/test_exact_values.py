@@ -34,7 +34,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tests.support.buffer_formats import columns, read, read_tasks
+from tests.support.buffer_formats import columns, compressed, read_one, read_tasks
 
 S, L = StringType(), LongType()
 INNER = StructType([StructField("a", L), StructField("b", S)])
@@ -42,31 +42,15 @@ MOMENT = datetime(2024, 5, 1, 12, tzinfo=UTC)
 MICROS = int(MOMENT.timestamp()) * 1_000_000
 
 
-def one(folder: Path, format_name: str, content: bytes, type_: DataType | str, **options: Any) -> Any:
-    """The value of the column x in the only row, or the message of the refusal."""
-    rows, refused = read(folder, format_name, content, schema=columns(x=type_), **options)
-    if refused:
-        assert rows == []
-        return refused[0][1]
-    return rows[0]["x"] if len(rows) == 1 else [r["x"] for r in rows]
-
-
-def parquet(values: pa.Array, **options: Any) -> bytes:
+def parquet(values: pa.Array, metadata: Mapping[str, str] | None = None, **options: Any) -> bytes:
     out = io.BytesIO()
-    pq.write_table(pa.table({"x": values}), out, **options)
+    pq.write_table(pa.table({"x": values}).replace_schema_metadata(metadata), out, **options)
     return out.getvalue()
 
 
 def raw_text(*values: bytes) -> pa.Array:
     """Texts of any bytes, UTF-8 or not."""
     return pa.array(values, pa.binary()).view(pa.string())
-
-
-def packed(codec: str, content: bytes) -> bytes:
-    out = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(out, codec) as stream:
-        stream.write(content)
-    return bytes(out.getvalue().to_pybytes())
 
 
 # --- Types of Parquet, ORC and Avro -----------------------------------------------------------------------------------
@@ -110,11 +94,17 @@ A = pa.struct([("a", pa.int64())])
 def test_parquet_that_holds_the_same_values_in_another_form_is_read(
     tmp_path: Path, type_: DataType, values: pa.Array, found: Any
 ) -> None:
-    assert one(tmp_path, "parquet", parquet(values), type_) == found
+    assert read_one(tmp_path, "parquet", parquet(values), type_) == found
 
 
 def far(days: int) -> pa.Array:
     return pa.array([0, days], pa.int32()).cast(pa.date32())
+
+
+def long_decimals() -> pa.Array:
+    """The second one has more digits than the type declares."""
+    raw = b"".join(n.to_bytes(16, "little") for n in (1, 1_234_567_890))
+    return pa.Array.from_buffers(pa.decimal128(9, 2), 2, [None, pa.py_buffer(raw)])
 
 
 @pytest.mark.parametrize(
@@ -155,6 +145,11 @@ def far(days: int) -> pa.Array:
             pa.array([[("a", None)]], pa.map_(pa.string(), pa.int64())),
             "row 0: column x.value holds a null",
         ),
+        (
+            TimestampType(),
+            pa.array([10**18], pa.timestamp("us", "UTC")),
+            "holds a timestamp[us, tz=UTC] outside the years",
+        ),
         (DateType(), far(3_700_000), "row 1: column x holds a date32[day] outside the years 1 to 9999"),
         (
             StructType([StructField("d", DateType())]),
@@ -166,6 +161,16 @@ def far(days: int) -> pa.Array:
             pa.ListArray.from_arrays([0, 1, 2], far(3_700_000)),
             "row 1: column x.element holds a date32[day] outside",
         ),
+        (
+            DecimalType(9, 2),
+            long_decimals(),
+            "row 1: column x holds a number with too many digits, expected decimal(9,2)",
+        ),
+        (
+            StructType([StructField("a", DecimalType(9, 2))]),
+            pa.StructArray.from_arrays([long_decimals()], ["a"]),
+            "row 1: column x.a holds a number with too many digits, expected decimal(9,2)",
+        ),
         (INNER, pa.array([{"a": 1, "c": 2}]), "column x.c is only in the file"),
         (INNER, pa.array([{"a": 1}]), "column x.b is missing"),
         (ArrayType(INNER), pa.array([[{"a": "s", "b": "t"}]]), "column x.element.a is string, expected int64"),
@@ -176,19 +181,7 @@ def far(days: int) -> pa.Array:
 def test_parquet_values_that_the_column_cannot_hold_are_refused(
     tmp_path: Path, type_: DataType, values: pa.Array, said: str
 ) -> None:
-    assert said in one(tmp_path, "parquet", parquet(values), type_)
-
-
-def test_decimals_with_more_digits_than_they_declare_are_refused(tmp_path: Path) -> None:
-    raw = b"".join(n.to_bytes(16, "little") for n in (1, 1_234_567_890))
-    values = pa.Array.from_buffers(pa.decimal128(9, 2), 2, [None, pa.py_buffer(raw)])
-    nested = pa.StructArray.from_arrays([values], ["a"])
-
-    found = one(tmp_path, "parquet", parquet(values), DecimalType(9, 2))
-    within = one(tmp_path, "parquet", parquet(nested), StructType([StructField("a", DecimalType(9, 2))]))
-
-    assert found == "row 1: column x holds a number with too many digits, expected decimal(9,2)"
-    assert within == "row 1: column x.a holds a number with too many digits, expected decimal(9,2)"
+    assert said in read_one(tmp_path, "parquet", parquet(values), type_)
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -197,7 +190,7 @@ def test_int96_is_an_instant_and_must_be_exact(tmp_path: Path, nested: bool) -> 
         values = pa.array(nanos, pa.timestamp("ns"))
         if nested:
             values, type_ = pa.StructArray.from_arrays([values], ["a"]), StructType([StructField("a", type_)])
-        value = one(tmp_path, "parquet", parquet(values, use_deprecated_int96_timestamps=True), type_)
+        value = read_one(tmp_path, "parquet", parquet(values, use_deprecated_int96_timestamps=True), type_)
         return value["a"] if isinstance(value, dict) else value
 
     at = "x.a" if nested else "x"
@@ -221,10 +214,10 @@ def test_int96_beyond_the_range_of_nanoseconds_is_read_and_beyond_the_calendar_r
     day = (micros // 86_400_000_000 + 2_440_588).to_bytes(4, "little")
     assert content.count(day)
 
-    assert one(tmp_path, "parquet", content, TimestampType()) == datetime(9999, 1, 1, tzinfo=UTC)
+    assert read_one(tmp_path, "parquet", content, TimestampType()) == datetime(9999, 1, 1, tzinfo=UTC)
     for julian in (2**31 - 1, 5_400_000):
         broken = content.replace(day, julian.to_bytes(4, "little"))
-        assert "row 0: column x holds a timestamp outside the years 1 to 9999" in one(
+        assert "row 0: column x holds a timestamp outside the years 1 to 9999" in read_one(
             tmp_path, "parquet", broken, TimestampType()
         )
 
@@ -235,7 +228,7 @@ def test_a_page_that_does_not_match_its_checksum_is_refused(tmp_path: Path) -> N
     )
     content[content.index((1500).to_bytes(8, "little"))] ^= 0xFF
 
-    assert "checksum" in one(tmp_path, "parquet", bytes(content), L)
+    assert "checksum" in read_one(tmp_path, "parquet", bytes(content), L)
 
 
 # --- Calendars --------------------------------------------------------------------------------------------------------
@@ -261,10 +254,7 @@ def test_days_of_the_hybrid_calendar_are_refused_by_row_and_writer(
 ) -> None:
     def found(*days: date) -> Any:
         values = pa.ListArray.from_arrays(range(len(days) + 1), pa.array(days))
-        table = pa.table({"x": values}).replace_schema_metadata(metadata)
-        out = io.BytesIO()
-        pq.write_table(table, out)
-        return one(tmp_path, "parquet", out.getvalue(), ArrayType(DateType()))
+        return read_one(tmp_path, "parquet", parquet(values, metadata), ArrayType(DateType()))
 
     assert found(FIRST) == [FIRST]
     if writer is None:
@@ -293,16 +283,15 @@ def test_timestamps_of_the_hybrid_calendar_are_refused_by_the_zone_of_their_writ
     moment = datetime(year, 1, 1, tzinfo=UTC)
     key = "org.apache.spark.legacyINT96" if int96 else "org.apache.spark.legacyDateTime"
     values = pa.array([moment], pa.timestamp("us") if int96 else pa.timestamp("us", "UTC"))
-    table = pa.table({"x": values}).replace_schema_metadata({**SPARK_3, key: "", "org.apache.spark.timeZone": zone})
-    out = io.BytesIO()
-    pq.write_table(table, out, use_deprecated_int96_timestamps=int96)
+    metadata = {**SPARK_3, key: "", "org.apache.spark.timeZone": zone}
+    content = parquet(values, metadata, use_deprecated_int96_timestamps=int96)
 
-    found = one(tmp_path, "parquet", out.getvalue(), TimestampType())
+    found = read_one(tmp_path, "parquet", content, TimestampType())
 
     assert ("row 0: column x holds a day before" in found) if refused else found == moment
 
 
-def test_orc_that_does_not_say_the_proleptic_calendar_may_not_hold_old_days(tmp_path: Path) -> None:
+def test_avro_and_orc_that_do_not_say_the_proleptic_calendar_may_not_hold_old_days(tmp_path: Path) -> None:
     """ORC's Java reader takes the days of such a file for those of the hybrid calendar."""
 
     def written(day: date) -> bytes:
@@ -310,8 +299,10 @@ def test_orc_that_does_not_say_the_proleptic_calendar_may_not_hold_old_days(tmp_
         orc.write_table(pa.table({"x": pa.array([day])}), out)
         return out.getvalue()
 
-    assert one(tmp_path, "orc", written(FIRST), DateType()) == FIRST
-    assert "row 0: column x holds a day before 1582-10-15" in one(tmp_path, "orc", written(OLD), DateType())
+    assert read_one(tmp_path, "orc", written(FIRST), DateType()) == FIRST
+    assert "row 0: column x holds a day before 1582-10-15" in read_one(tmp_path, "orc", written(OLD), DateType())
+    of_spark = avro({"type": "int", "logicalType": "date"}, OLD, meta=SPARK_2)
+    assert "and the file is of Spark 2.4" in read_one(tmp_path, "avro", of_spark, DateType())
 
 
 def test_the_calendar_of_orc_is_read_from_its_footer() -> None:
@@ -344,7 +335,7 @@ def with_codec(plain: bytes, codec: str) -> bytes:
         content = stream.read(_number(stream) or 0)
         assert stream.read(16) == header["sync"]
         made = (
-            packed("zstd", content)
+            compressed("zstd", content)
             if codec == "zstandard"
             else pa.compress(content, "snappy", asbytes=True) + zlib.crc32(content).to_bytes(4, "big")
         )
@@ -364,7 +355,7 @@ def _number(stream: io.BytesIO) -> int | None:
 
 @pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz"])
 def test_avro_of_each_codec_of_python_is_read(tmp_path: Path, codec: str) -> None:
-    assert one(tmp_path, "avro", avro("long", *range(1000), codec=codec), L) == list(range(1000))
+    assert read_one(tmp_path, "avro", avro("long", *range(1000), codec=codec), L) == list(range(1000))
 
 
 @pytest.mark.parametrize("codec", ["snappy", "zstandard"])
@@ -372,17 +363,17 @@ def test_avro_of_each_codec_of_arrow_is_read_and_damage_found(tmp_path: Path, co
     values = [f"text {n}" * 20 for n in range(5000)]
     content = with_codec(avro("string", *values), codec)
 
-    assert one(tmp_path, "avro", content, S) == values
-    assert "not readable as Avro" in one(tmp_path, "avro", content[:-1], S)
+    assert read_one(tmp_path, "avro", content, S) == values
+    assert "not readable as Avro" in read_one(tmp_path, "avro", content[:-1], S)
     damaged = bytearray(content)
     damaged[-24] ^= 0xFF
-    assert "not readable as Avro" in one(tmp_path, "avro", bytes(damaged), S)
+    assert "not readable as Avro" in read_one(tmp_path, "avro", bytes(damaged), S)
 
 
 def test_an_unknown_codec_of_avro_is_named(tmp_path: Path) -> None:
     plain = avro("long", 1)
 
-    assert "its codec lz99 is not supported" in one(tmp_path, "avro", plain.replace(b"\x08null", b"\x08lz99"), L)
+    assert "its codec lz99 is not supported" in read_one(tmp_path, "avro", plain.replace(b"\x08null", b"\x08lz99"), L)
 
 
 UUID = {"type": "string", "logicalType": "uuid"}
@@ -430,7 +421,7 @@ DEC = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
     ],
 )
 def test_avro_values_are_read_exactly(tmp_path: Path, avro_type: Any, type_: DataType, value: Any, found: Any) -> None:
-    assert one(tmp_path, "avro", avro(avro_type, value), type_) == found
+    assert read_one(tmp_path, "avro", avro(avro_type, value), type_) == found
 
 
 def record(*fields: tuple[str, Any]) -> dict[str, Any]:
@@ -444,6 +435,10 @@ def record(*fields: tuple[str, Any]) -> dict[str, Any]:
         ({"type": "array", "items": record()}, ArrayType(INNER), [{}], "column x.element is an Avro record without"),
         (["int", "string"], L, 1, "column x is a union of several Avro types"),
         (record(("a", ["long", "string", "null"])), INNER, {"a": 1}, "column x.a is a union of several Avro types"),
+        ({"type": "enum", "name": "E", "symbols": ["a"]}, L, "a", "column x is string, expected int64"),
+        ({"type": "fixed", "name": "F", "size": 2}, L, b"ab", "column x is fixed_size_binary[2], expected int64"),
+        ({"type": "map", "values": "int"}, L, {}, "column x is a map, expected int64"),
+        (record(("next", ["null", "inner"])), L, {"next": None}, "column x.next has a recursive Avro type"),
         (
             {"type": "long", "logicalType": "timestamp-micros"},
             TimestampType(),
@@ -467,7 +462,7 @@ def record(*fields: tuple[str, Any]) -> dict[str, Any]:
 def test_avro_that_the_column_cannot_hold_is_refused(
     tmp_path: Path, avro_type: Any, type_: DataType, value: Any, said: str
 ) -> None:
-    assert said in one(tmp_path, "avro", avro(avro_type, value), type_)
+    assert said in read_one(tmp_path, "avro", avro(avro_type, value), type_)
 
 
 def relabelled(content: bytes, schema: Any) -> bytes:
@@ -490,10 +485,10 @@ def test_an_avro_decimal_with_more_digits_than_declared_is_refused_and_not_round
     )
 
     assert (
-        one(tmp_path, "avro", content, DecimalType(4, 2))
+        read_one(tmp_path, "avro", content, DecimalType(4, 2))
         == "row 1: column x holds a number with too many digits, expected decimal(4,2)"
     )
-    assert "row 0: column x.element holds a number" in one(tmp_path, "avro", nested, ArrayType(DecimalType(4, 2)))
+    assert "row 0: column x.element holds a number" in read_one(tmp_path, "avro", nested, ArrayType(DecimalType(4, 2)))
 
 
 @pytest.mark.parametrize(
@@ -513,17 +508,9 @@ def test_an_avro_decimal_with_more_digits_than_declared_is_refused_and_not_round
 def test_avro_text_that_is_not_utf_8_is_refused_by_its_path(
     tmp_path: Path, avro_type: Any, as_bytes: Any, value: Any, type_: DataType, path: str
 ) -> None:
-    found = one(tmp_path, "avro", relabelled(avro(as_bytes, value), avro_type), type_)
+    found = read_one(tmp_path, "avro", relabelled(avro(as_bytes, value), avro_type), type_)
 
     assert found == f"row 0: column {path} holds text that is not UTF-8"
-
-
-def test_avro_of_spark_with_the_hybrid_calendar_is_refused(tmp_path: Path) -> None:
-    content = avro({"type": "int", "logicalType": "date"}, OLD, meta=SPARK_2)
-
-    assert "row 0: column x holds a day before 1582-10-15, and the file is of Spark 2.4" in one(
-        tmp_path, "avro", content, DateType()
-    )
 
 
 # --- Folders and partitions -------------------------------------------------------------------------------------------
@@ -599,7 +586,7 @@ def test_a_partition_value_too_long_for_a_folder_is_refused_with_its_length(tmp_
     limits = (("x", NAME_BYTES - len("x=")),)
     accepted = "x" * (NAME_BYTES - len("x="))
 
-    found = one(
+    found = read_one(
         tmp_path,
         "json",
         json.dumps({"x": "a"}).encode() + b"\n" + json.dumps({"x": value}).encode(),
@@ -611,9 +598,9 @@ def test_a_partition_value_too_long_for_a_folder_is_refused_with_its_length(tmp_
         assert found == ["a", value]
     else:
         assert found.startswith(f"row 1: column x holds a value of {len(value)} characters")
-    assert one(tmp_path, "json", json.dumps({"x": accepted}).encode(), S, path_columns=limits) == accepted
+    assert read_one(tmp_path, "json", json.dumps({"x": accepted}).encode(), S, path_columns=limits) == accepted
     of_batches = (("batch_id", NAME_BYTES - len("batch_id=")),)
-    assert one(tmp_path, "json", json.dumps({"x": "a"}).encode(), S, path_columns=of_batches) == "a"
+    assert read_one(tmp_path, "json", json.dumps({"x": "a"}).encode(), S, path_columns=of_batches) == "a"
 
 
 REQUIRED = pa.struct(

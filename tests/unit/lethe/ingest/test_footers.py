@@ -53,19 +53,6 @@ def a_file(path: Path, count: int = 3, **options: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize("count", [3, 300_000])
-def test_files_are_described_in_their_order_small_ones_and_large_ones(tmp_path: Path, count: int) -> None:
-    paths = [tmp_path / f"é {n}%2F.parquet" for n in range(20)]
-    for n, path in enumerate(paths):
-        pq.write_table(rows(count if n == 0 else 3), path)
-    assert (paths[0].stat().st_size > TAIL_BYTES) == (count > 3)
-
-    found = read(*map(task, paths))
-
-    assert [f.uri for f in found] == [f"file://{p}" for p in paths]
-    assert [f.described and f.described.records for f in found] == [count] + [3] * 19
-
-
 def test_a_footer_of_any_size_is_read_up_to_a_limit(tmp_path: Path) -> None:
     """Also if the ETag is not known. A file that is not the listed one is opened to find out."""
     path = a_file(tmp_path / "p", 3000, row_group_size=1)
@@ -99,13 +86,6 @@ def test_what_is_no_parquet_is_refused(tmp_path: Path, content: bytes, said: str
     reason, message = error_of(path)
 
     assert (reason, said in message) == ("UnreadableFile", True)
-
-
-def test_a_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
-    path = a_file(tmp_path / "p", 300_000)
-    path.write_bytes(path.read_bytes()[:-100])
-
-    assert error_of(path)[0] == "UnreadableFile"
 
 
 @pytest.mark.parametrize("name", ["a?b", "a#b", "a\nb", "a\tb.parquet", "a\u2028b.parquet", "a\x7f.parquet"])

@@ -84,14 +84,6 @@ def test_a_column_that_the_table_does_not_have_is_named(tmp_path: Path, format_n
     assert "extra" not in message
 
 
-@pytest.mark.parametrize("format_name", ["parquet", "orc", "avro", "csv"])
-def test_a_column_that_is_missing_is_named(tmp_path: Path, format_name: str) -> None:
-    _, [(reason, message)] = read(tmp_path, format_name, written(format_name, some_rows().select(["v"])))
-
-    assert reason == "SchemaMismatch"
-    assert "column day (int32) is missing; the file has 1 columns" in message
-
-
 @pytest.mark.parametrize("format_name", FORMATS)
 @pytest.mark.parametrize("ids", ["A", "B"])
 def test_a_batch_column_in_the_file_must_be_the_id_of_the_batch(tmp_path: Path, format_name: str, ids: str) -> None:
@@ -153,49 +145,6 @@ def test_every_type_and_its_null_come_through(tmp_path: Path, format_name: str) 
     assert refused == []
     assert rows[0] == {**VALUES, "batch_id": "A"}
     assert rows[1] == {**dict.fromkeys(VALUES), "t": "" if format_name == "csv" else None, "batch_id": "A"}
-
-
-FAR = {"parquet": 10**18, "orc": 253402300799 * 10**6, "avro": 10**18}
-
-
-@pytest.mark.parametrize("format_name", FAR)
-def test_a_time_far_out_of_range_is_refused(tmp_path: Path, format_name: str) -> None:
-    """Python and SQL end with the year 9999, ORC as Arrow reads it with 2262."""
-    schema = columns(at="timestamp")
-    out = io.BytesIO()
-    if format_name == "avro":
-        avro(out, [{"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}}], [{"at": 10**18}])
-    else:
-        table = pa.table({"at": pa.array([FAR[format_name]], pa.timestamp("us", "UTC"))})
-        (pq if format_name == "parquet" else orc).write_table(table, out)
-
-    rows, refused = read(tmp_path, format_name, out.getvalue(), schema=schema)
-
-    assert (rows, len(refused)) == ([], 1)
-    assert any(said in refused[0][1] for said in ("outside the years 1 to 9999", "out of range")), refused
-
-
-@pytest.mark.parametrize(
-    ("type_", "said"),
-    [
-        (["int", "string"], "column x is a union of several Avro types"),
-        ({"type": "enum", "name": "E", "symbols": ["a"]}, "column x is string, expected int64"),
-        ({"type": "fixed", "name": "F", "size": 2}, "column x is fixed_size_binary[2], expected int64"),
-        ({"type": "map", "values": "int"}, "column x is a map, expected int64"),
-        (
-            {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]},
-            "column x.next has a recursive Avro type",
-        ),
-    ],
-)
-def test_avro_types_that_do_not_fit_are_named(tmp_path: Path, type_: Any, said: str) -> None:
-    out = io.BytesIO()
-    avro(out, [{"name": "x", "type": type_}], [])
-
-    _, [(reason, message)] = read(tmp_path, "avro", out.getvalue(), schema=columns(x="long"))
-
-    assert reason == "SchemaMismatch"
-    assert said in message
 
 
 @pytest.mark.parametrize("format_name", FORMATS)

@@ -387,17 +387,6 @@ def test_times_that_no_calendar_has_are_refused_in_structs_as_well() -> None:
         judged(a_target(StructType(NestedField(3, "x", TimestampType()))), {"c": values})
 
 
-def test_files_of_different_schemas_are_judged_by_their_own() -> None:
-    target = a_target(LongType(), may_lack=True)
-
-    for _ in range(2):
-        assert judged(target, {"c": [1]}).records == 1
-        assert judged(target, {"batch_id": ["A"]}).records == 1
-        assert "column c is DOUBLE" in refused(target, {"c": [1.0]})[1]
-        assert "field id 7" in refused(target, with_ids(1, 7))[1]
-        assert judged(target, with_ids(1, 2)).records == 1
-
-
 def test_only_files_of_the_codecs_of_every_engine_are_registered() -> None:
     target = a_target(LongType())
 

@@ -110,21 +110,6 @@ def older(part: format.PartFormat[Any, Any], *lacking: str) -> format.PartFormat
     return replace(part, schema=fastavro.parse_schema(schema))
 
 
-@pytest.mark.parametrize(
-    ("part", "lacking", "entry"),
-    [
-        (format.BATCHES, ["registered"], a_batch("A", objects=(an_object(),))),
-        (format.BATCHES, ["sequencer"], a_batch("A", objects=(an_object(),))),
-        (format.ERASURES, [f["name"] for f in format.ERASURES.schema["fields"][3:]], Erasure("ns/old/0", 7, None)),
-    ],
-    ids=["registration", "sequencers", "what holds an erasure"],
-)
-def test_entries_from_before_there_was_a_field_are_read(
-    part: format.PartFormat[Any, Any], lacking: list[str], entry: Any
-) -> None:
-    assert part.decode(older(part, *lacking).encode([entry]).content) == [entry]
-
-
 def test_a_truncated_part_or_one_of_another_kind_is_an_error_and_never_fewer_entries() -> None:
     """Half a tombstone file read as a shorter one would show deleted rows."""
     parts: list[tuple[format.PartFormat[Any, Any], Any]] = [
@@ -194,14 +179,6 @@ def test_keys_that_are_not_there_cost_no_decoding() -> None:
 
     assert INDEX.maybe_there(missing) == []
     assert INDEX.maybe_there([*missing[:3], IDS[5]]) == [IDS[5]]
-
-
-def test_an_id_under_several_columns_is_found_in_each_block_it_reaches_into() -> None:
-    twins = [a_tombstone("M", namespace=n) for n in range(INDEXED_FROM + 10)]
-    written = format.TOMBSTONES.encode(twins)
-    index = Index(written.content[: written.header_bytes], format.TOMBSTONES.schema)
-
-    assert len(index.blocks_of(["M"])) == len(index.offsets)
 
 
 @given(st.lists(st.tuples(st.none() | st.sampled_from(IDS), st.none() | st.sampled_from(IDS)), max_size=3))

@@ -39,7 +39,7 @@ from tests.model.machine import TableMachine
 from tests.model.model import Model, rows_searched
 from tests.model.requests import request_of
 from tests.model.rows import Rows, foreign_rows, of_day, without
-from tests.support.builders import FIELD, NOW, a_file
+from tests.support.builders import FIELD, NOW, a_file, batch_states
 from tests.support.vacuuming import plan_vacuum
 
 REQUESTS: Final = frozenset((Revert, Erase, EraseRows, Replay, Change, Undo, Group))
@@ -78,7 +78,7 @@ class PlannedTable:
                 assert isinstance(act, Job)
                 assert self._prepared(act)()
         self.model.observed(self._rows())
-        assert {i: str(b.state) for i, b in self.ledger.batches.items()} == self.model.states
+        assert batch_states(self.ledger) == self.model.states
         assert without(self._rows(), self.ledger.ids(FIELD)) == self.model.visible
 
     def end(self) -> None:

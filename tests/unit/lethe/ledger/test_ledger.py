@@ -70,15 +70,6 @@ def test_apply_adds_removes_and_sets_and_leaves_the_ledger_before_as_it_was() ->
     assert before == a_ledger("A", "B", batches=[a_batch("A"), a_batch("B")], version=4)
 
 
-def test_a_tombstone_that_one_delta_removes_and_adds_is_active_afterwards() -> None:
-    """A vacuum that purges A on a head whose bare commits brought A in again must end with A hidden."""
-    again = a_tombstone("A", restatements=["again"])
-
-    after = apply(a_ledger("A"), Delta(RUN, add_tombstones=(again,), remove_tombstones=frozenset({(7, "A")})))
-
-    assert dict(after.tombstones) == {(7, "A"): again}
-
-
 def test_a_batch_taken_back_keeps_the_snapshot_that_promoted_it() -> None:
     entry = a_batch("A", BatchState.REVERTED, snapshot_id=11)
 
@@ -240,13 +231,6 @@ def test_two_changes_as_one_make_of_a_ledger_what_they_make_one_after_the_other(
     assert together.statistics == counted(together)
 
 
-@given(ledgers(), deltas, deltas, deltas)
-def test_it_does_not_matter_which_two_of_three_changes_are_joined_first(
-    ledger: Ledger, one: Delta, two: Delta, three: Delta
-) -> None:
-    assert after(ledger, one.then(two).then(three)) == after(ledger, one.then(two.then(three)))
-
-
 @given(ledgers(), st.lists(deltas, max_size=5))
 def test_a_ledger_under_changes_answers_as_if_they_were_made(ledger: Ledger, changes: list[Delta]) -> None:
     folding = Folding(ledger, RUN)
@@ -293,7 +277,6 @@ def test_nothing_is_read_of_the_ledger_below_but_what_a_change_names() -> None:
     assert (len(folding.ledger.tombstones), len(folding.ledger.batches)) == (1, 2)
 
 
-ends = st.none() | st.sampled_from("abcdef")
 UNITED: list[tuple[list[Interval], tuple[Interval, ...]]] = [
     ([], ()),
     ([("b", "c"), ("a", "a")], (("a", "a"), ("b", "c"))),
@@ -307,15 +290,6 @@ UNITED: list[tuple[list[Interval], tuple[Interval, ...]]] = [
 @pytest.mark.parametrize(("intervals", "united"), UNITED)
 def test_intervals_that_touch_become_one(intervals: list[Interval], united: tuple[Interval, ...]) -> None:
     assert Ranges(intervals).intervals == united
-
-
-@given(st.lists(st.tuples(ends, ends), max_size=4), st.sampled_from(["", "a", "b", "bb", "c", "d", "e", "f", "g"]))
-def test_a_key_is_in_the_ranges_if_it_is_in_one_interval(intervals: list[Interval], key: str) -> None:
-    within = [(lo, hi) for lo, hi in intervals if lo is None or hi is None or lo <= hi]
-
-    expected = any((lo is None or lo <= key) and (hi is None or key <= hi) for lo, hi in within)
-
-    assert (key in Ranges(within)) == expected
 
 
 T = Thresholds(floor=4, cap=64)

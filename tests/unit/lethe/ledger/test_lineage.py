@@ -83,12 +83,6 @@ def test_a_lost_ledger_is_refused_and_never_guessed(carriers: list[object]) -> N
     assert refused.value.message.startswith("air.flights: snapshot 4 has no ledger of its own")
 
 
-def test_an_old_carrier_does_not_stand_for_a_newer_one_that_expired() -> None:
-    """5 is gone, 6 stands on it; the list of a ledger before 5 knows 2 only. Reading 6 by 2 would show deleted rows."""
-    with pytest.raises(LedgerError, match="LedgerLost"):
-        resolve(without(1, 2, 3, 5), 6, [a_carrier(2, 3, 4)])  # type: ignore[arg-type]
-
-
 def test_what_was_there_before_the_first_ledger_needs_no_ancestors() -> None:
     """A table of years, its old snapshots long expired, is adopted: its head's parent is gone and never had a ledger."""
     history = a_history(a_snapshot(40, 39), a_snapshot(41, 40))
@@ -104,20 +98,6 @@ def test_a_snapshot_younger_than_the_first_ledger_does_need_its_ancestors(since:
 
 def test_the_carriers_to_keep_are_those_of_retained_bare_snapshots() -> None:
     assert needed_carriers(HISTORY) == (a_carrier(2, 3, 4, 7), a_carrier(5, 6))
-
-
-def test_a_carrier_that_is_expired_already_is_kept_for_as_long_as_a_bare_snapshot_needs_it() -> None:
-    known = [a_carrier(2, 3, 4, 7), a_carrier(5, 6)]
-
-    assert needed_carriers(without(1, 2, 3, 5, 6), known) == (a_carrier(2, 4, 7),)  # type: ignore[arg-type]
-    assert needed_carriers(without(1, 2, 3, 4, 5, 6, 7), known) == ()  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("ancestor", "of", "wanted"), [(2, 6, True), (6, 6, True), (7, 6, False), (6, 5, False), (1, None, False)]
-)
-def test_a_head_that_was_rolled_back_is_no_descendant(ancestor: int, of: int | None, wanted: bool) -> None:
-    assert wanted is is_ancestor(HISTORY, ancestor, of)
 
 
 def test_an_expired_ancestor_is_not_taken_for_one() -> None:

@@ -117,13 +117,6 @@ def test_any_file_loses_exactly_these_rows_and_those_that_native_deletes_hide(
     assert not wanted or pq.read_table(tmp_path / "after.parquet").to_pydict()["v"] == wanted
 
 
-def test_a_table_without_order_also_keeps_row_groups_without_these_rows(tmp_path: Path) -> None:
-    done = purge(write(tmp_path, table([*"CBAACC"]), row_group_size=2), {"B"}, 1, of=6, in_order=False)
-
-    assert pq.read_table(tmp_path / "after.parquet")["batch_id"].to_pylist() == [*"CAACC"]
-    assert done.copied > done.encoded > 0
-
-
 def test_no_value_of_a_purged_row_stays_in_a_dictionary(tmp_path: Path) -> None:
     rows = table([*"ABCABC"]).append_column(field("t", pa.string(), 4), pa.array(["keep", "secret", "keep"] * 2))
     schema = Schema(*COLUMNS.fields, NestedField(4, "t", StringType()))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import InputError, TransientError
 from lethe.contract.result import RequestResult
-from lethe.contract.run import RestatementRequest, RowsRef
+from lethe.contract.run import RestatementRequest
 from lethe.ledger.ledger import BatchState, Ledger, apply
 from lethe.restatement.group import Dependencies, GroupFindings, GroupPlan, in_order, place_of, plan_group, set_aside
 from lethe.restatement.plan import AlreadyDone, ErasedRows, PlanScope, ReplacementRows, plan_restatement
@@ -26,6 +26,8 @@ from tests.support.builders import (
     a_replay,
     a_request,
     ago,
+    an_erase_of_rows,
+    an_undo,
     on_files,
 )
 
@@ -38,16 +40,8 @@ def plan(ledger: Ledger, *requests: RestatementRequest, aside: Mapping[str, Requ
     return plan_group(ledger, requests, PlanScope(RUN, NOW, FIELD), GroupFindings(written, aside or {}))
 
 
-def states(ledger: Ledger) -> dict[str, str]:
-    return {i: str(b.state) for i, b in sorted(ledger.batches.items())}
-
-
 def reasons(planned: GroupPlan) -> dict[str, str]:
     return {r.name.removeprefix("ns/"): r.reason for r in planned.results.values()}
-
-
-def an_undo(of: str, name: str = "undo", **changes: Any) -> RestatementRequest:
-    return a_request(name, "Undo", batch_ids=(), undoes=f"ns/{of}/0", **changes)
 
 
 def unread(request: RestatementRequest) -> dict[str, RequestResult]:
@@ -55,20 +49,6 @@ def unread(request: RestatementRequest) -> dict[str, RequestResult]:
 
 
 # --- one change -----------------------------------------------------------------------------------------------------
-def test_every_request_of_a_group_gets_its_own_result_and_all_are_one_change() -> None:
-    revert, replay = a_request("revert", batch_ids=["A", "B"]), a_replay("replay", by="C2", batch_ids=["C"])
-
-    planned = plan(LEDGER, revert, replay)
-
-    results = [planned.results[r.key] for r in (revert, replay)]
-    assert [(r.succeeded, r.rows_deleted, r.rows_added, r.group_size) for r in results] == [
-        (True, 6, 0, 2),
-        (True, 3, 5, 2),
-    ]
-    after = apply(LEDGER, planned.delta)
-    assert states(after) == {"A": "reverted", "B": "reverted", "C": "replaced", "C2": "promoted"}
-    assert {key: e.result["groupSize"] for key, e in after.requests.items()} == {revert.key: 2, replay.key: 2}
-    assert (planned.carried_out, planned.adds) == ((replay.key, revert.key), (replay.key,))
 
 
 @pytest.mark.parametrize(
@@ -97,22 +77,6 @@ FIRST = a_replay("first", by="B2", batch_ids=["A"])
 SECOND = a_replay("second", by="C2", batch_ids=["B2"])
 
 
-@pytest.mark.parametrize("group", [(FIRST, SECOND), (SECOND, FIRST)], ids=["in order", "the other way round"])
-@pytest.mark.parametrize("older", [FIRST, SECOND], ids=lambda r: f"the {r.name.removeprefix('ns/')} is older")
-def test_of_a_replay_of_a_replay_only_the_last_batch_is_seen(
-    group: Sequence[RestatementRequest], older: RestatementRequest
-) -> None:
-    """A to B2 and B2 to C2 from one `kubectl apply` are of one second; in the other order both would be seen."""
-    requests = [r.model_copy(update={"creation_time": ago(hours=1)}) if r is older else r for r in group]
-
-    planned = plan(LEDGER, *requests)
-
-    after = apply(LEDGER, planned.delta)
-    assert states(after) == {"A": "replaced", "B": "promoted", "B2": "replaced", "C": "promoted", "C2": "promoted"}
-    assert after.ids(FIELD) == {"A", "B2"}
-    assert planned.adds == (FIRST.key, SECOND.key)
-
-
 def test_an_undo_leaves_the_group_size_of_what_it_takes_back() -> None:
     before = apply(LEDGER, plan(LEDGER, a_request("revert"), a_request("other", batch_ids=["B"])).delta)
 
@@ -123,16 +87,6 @@ def test_an_undo_leaves_the_group_size_of_what_it_takes_back() -> None:
         "ns/other/0": 2,
         "ns/undo/0": 1,
     }
-
-
-def test_of_two_replays_by_one_id_the_younger_takes_the_place_of_one_that_cannot_be_used() -> None:
-    older, younger = a_replay("older", by="X", creation_time=ago(hours=1)), a_replay("young", by="X", batch_ids=["B"])
-    aside = {older.key: set_aside(older, InputError("UnreadableFile", "broken"))}
-
-    planned = plan(LEDGER, younger, older, aside=aside)
-
-    assert reasons(planned) == {"older": "UnreadableFile", "young": ""}
-    assert planned.adds == (younger.key,)
 
 
 # --- kept out for now -----------------------------------------------------------------------------------------------
@@ -248,11 +202,6 @@ def test_a_group_comes_to_what_its_requests_come_to_one_after_the_other(
     assert done == [len(done)] * len(done)
 
 
-@given(groups)
-def test_a_group_is_the_same_in_whatever_order_it_is_listed(group: list[RestatementRequest]) -> None:
-    assert plan(LEDGER, *group) == plan(LEDGER, *reversed(group))
-
-
 def test_the_ledger_is_asked_once_whatever_the_number_of_requests() -> None:
     """Each question to a ledger in files may be a request to the storage; what was asked for once is remembered."""
     asked: list[set[Any]] = []
@@ -285,13 +234,8 @@ def test_a_chain_of_a_thousand_is_one_group() -> None:
     assert (len(planned.delta.add_tombstones), len(planned.delta.set_requests), len(planned.adds)) == (1100, 1100, 1100)
 
 
-def an_erase(name: str = "erase", **changes: Any) -> RestatementRequest:
-    rows = RowsRef(column="tailnum", values_file=f"/etc/lethe/values/{name}")
-    return a_request(name, "Erase", batch_ids=(), rows=rows, **changes)
-
-
 def test_erases_by_records_are_part_of_the_change_and_each_reports_its_rows() -> None:
-    first, second, revert = an_erase("first"), an_erase("second"), a_request("revert")
+    first, second, revert = an_erase_of_rows("first"), an_erase_of_rows("second"), a_request("revert")
     found = {first.key: ErasedRows(3, 4), second.key: ErasedRows(0, 5)}
 
     planned = plan_group(LEDGER, [second, revert, first], PlanScope(RUN, NOW, FIELD), GroupFindings({}, {}, found))
@@ -305,27 +249,10 @@ def test_erases_by_records_are_part_of_the_change_and_each_reports_its_rows() ->
     assert [(e.restatement, e.field_id) for e in planned.delta.set_erasures] == [(first.key, 4), (second.key, 5)]
 
 
-def test_an_erase_by_records_goes_after_the_replacements_before_it() -> None:
-    """Their rows are searched as well, and lie in no file of the table yet. What comes later it does not concern."""
-    erase = an_erase(creation_time=ago(hours=1))
-    older = a_replay("older", by="A2", creation_time=ago(hours=2))
-    younger = a_replay("younger", by="B2", batch_ids=["B"])
-
-    both, late = plan(LEDGER, erase, younger), plan(LEDGER, older, erase, younger)
-
-    assert (both.erases, both.adds, set(reasons(both).values())) == ((erase.key,), (younger.key,), {""})
-    assert (late.erases, late.adds) == ((), (older.key, younger.key))
-    reported = late.results[erase.key]
-    assert (reported.succeeded, reported.again, reported.reason) == (False, True, "WaitingForRestatement")
-    assert "rows that may be in the replacement of Restatement ns/older, and waits" in reported.message
-    refused = plan(LEDGER, older, erase, aside={older.key: set_aside(older, InputError("UnreadableFile", "damaged"))})
-    assert refused.erases == (erase.key,)
-
-
 def test_an_erase_by_records_goes_after_an_undo_that_lets_batches_in() -> None:
     """They may lie in the buffer, and are promoted and searched first. One that only shows rows of the table holds up nobody."""
     before = apply(LEDGER, plan(LEDGER, a_request("late", batch_ids=["X"]), a_request("there", batch_ids=["A"])).delta)
-    erase, at = an_erase(), ago(hours=1)
+    erase, at = an_erase_of_rows(), ago(hours=1)
 
     waits = plan(before, an_undo("late", creation_time=at), erase)
     goes = plan(before, an_undo("there", creation_time=at), erase)
@@ -343,7 +270,7 @@ def test_changes_by_keys_go_after_the_replacements_before_them_and_before_an_era
     older, younger = (
         a_change(n, by, creation_time=ago(hours=h)) for n, by, h in (("older", "C1", 3), ("young", "C2", 2))
     )
-    erase = an_erase(creation_time=ago(hours=1))
+    erase = an_erase_of_rows(creation_time=ago(hours=1))
 
     with_erase, both = plan(LEDGER, older, erase), plan(LEDGER, older, younger)
     with_replay = plan(LEDGER, replay, older, younger)
@@ -355,15 +282,6 @@ def test_changes_by_keys_go_after_the_replacements_before_them_and_before_an_era
     assert (with_replay.adds, with_replay.erases) == ((replay.key,), ())
     damaged = {older.key: set_aside(older, InputError("DuplicateKey", "twice"))}
     assert plan(LEDGER, older, younger, aside=damaged).adds == (younger.key,)
-
-
-def test_an_erase_whose_values_are_not_there_waits_alone() -> None:
-    erase, revert = an_erase(), a_request("revert")
-
-    planned = plan(LEDGER, erase, revert, aside=unread(erase))
-
-    assert (planned.erases, planned.carried_out) == ((), (revert.key,))
-    assert planned.delta.set_erasures == ()
 
 
 def named(*requests: RestatementRequest) -> list[str]:

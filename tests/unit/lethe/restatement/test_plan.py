@@ -14,7 +14,7 @@ from lethe.contract.result import RequestResult, RestatementPlan
 from lethe.contract.run import Replacement, RestatementRequest, RowsRef
 from lethe.contract.settings import Operation
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger, apply
-from lethe.ledger.tombstone import META_PURGED_BY, Erasure
+from lethe.ledger.tombstone import Erasure
 from lethe.restatement import group as id_lists
 from lethe.restatement.group import LISTED_IDS_AT_MOST, IdList, parse_ids, plan_dry_run
 from lethe.restatement.plan import (
@@ -40,7 +40,10 @@ from tests.support.builders import (
     a_request,
     a_request_entry,
     a_tombstone,
+    an_erase_of_rows,
     an_object,
+    an_undo,
+    batch_states,
     settled,
 )
 
@@ -63,10 +66,6 @@ def after(ledger: Ledger, *requests: RestatementRequest) -> Ledger:
     for request in requests:
         ledger = settled(apply(ledger, plan(ledger, request).delta), 99)
     return ledger
-
-
-def states(ledger: Ledger) -> dict[str, str]:
-    return {i: str(b.state) for i, b in ledger.batches.items()}
 
 
 def test_a_revert_hides_its_batches_and_remembers_who_asked() -> None:
@@ -110,12 +109,6 @@ def test_a_request_carried_out_before_reports_its_first_result() -> None:
     assert (again.result.snapshot_id, again.result.rows_deleted, again.result.committed_time) == (99, 3, NOW)
 
 
-def test_a_replay_of_a_request_carried_out_before_is_not_refused_for_what_it_did_itself() -> None:
-    ledger = after(a_ledger(batches=[a_batch("A")]), a_replay())
-
-    assert isinstance(plan_restatement(ledger, a_replay(), PlanScope(RUN, NOW, FIELD)), AlreadyDone)
-
-
 def test_two_replays_of_one_batch_cannot_both_add_their_rows() -> None:
     """A to B and A to C race; whoever comes second has to plan on the first's ledger, and is refused."""
     ledger = after(a_ledger(batches=[a_batch("A")]), a_replay("first", by="B"))
@@ -124,13 +117,6 @@ def test_two_replays_of_one_batch_cannot_both_add_their_rows() -> None:
         plan(ledger, a_replay("second", by="C"))
 
     assert refused.value.reason == "AlreadyReplaced"
-
-
-def test_a_replacement_that_is_in_the_table_already_is_refused() -> None:
-    with pytest.raises(InputError, match="'A2' is already in the table") as refused:
-        plan(a_ledger(batches=[a_batch("A"), a_batch("A2")]), a_replay(by="A2"))
-
-    assert refused.value.reason == "ReplacementAlreadyPromoted"
 
 
 def test_unknown_ids_are_reported_and_block_their_later_promotion() -> None:
@@ -155,32 +141,15 @@ def test_a_replacement_restated_before_it_came_is_not_added_but_its_tombstones_a
 
     assert not planned.add_replacement
     assert (planned.result.rows_added, planned.result.replacement_withheld) == (0, True)
-    assert states(apply(ledger, planned.delta)) == {"A": "replaced", "B": "replaced", "C": "promoted"}
+    assert batch_states(apply(ledger, planned.delta)) == {"A": "replaced", "B": "replaced", "C": "promoted"}
     assert apply(ledger, planned.delta).ids(FIELD) == {"A", "B"}
-
-
-def test_a_batch_reverted_once_may_be_replaced_later() -> None:
-    ledger = after(a_ledger(batches=[a_batch("A")]), a_request("revert"), a_replay("replay"))
-
-    assert states(ledger) == {"A": "replaced", "A2": "promoted"}
-    assert ledger.tombstones[(FIELD, "A")].restatements == ("ns/revert/0", "ns/replay/0")
 
 
 def test_a_revert_of_a_replaced_batch_leaves_its_replacement_and_its_state() -> None:
     ledger = after(a_ledger(batches=[a_batch("A")]), a_replay(), a_request("revert-late"))
 
-    assert states(ledger) == {"A": "replaced", "A2": "promoted"}
+    assert batch_states(ledger) == {"A": "replaced", "A2": "promoted"}
     assert ledger.batches["A"].replaced_by == "A2"
-
-
-def test_a_second_revert_and_an_id_named_twice_count_neither_rows_nor_tombstones_again() -> None:
-    ledger = after(a_ledger(batches=[a_batch("A")]), a_request("first"))
-
-    second = plan(ledger, a_request("second")).result
-    twice = plan(a_ledger(batches=[a_batch("A")]), a_request(batch_ids=["A", "A", "X", "X"])).result
-
-    assert (second.succeeded, second.tombstones_added, second.rows_deleted) == (True, 0, 0)
-    assert (twice.tombstones_added, twice.rows_deleted, twice.unknown_batch_ids_count) == (2, 3, 1)
 
 
 @pytest.mark.parametrize(
@@ -201,16 +170,6 @@ def test_retention_deletes_of_a_reverted_batch_only_objects_that_were_promoted_a
     assert (str(found.state), found.objects, found.registered) == ("reverted", *expected)
 
 
-def test_tombstones_of_two_restatements_keep_both_and_the_earlier_deadline() -> None:
-    first, second = a_request("first", evict_by_seconds=9), a_request("second")
-
-    ledger = after(a_ledger(batches=[a_batch("A")]), first, second)
-
-    (tombstone,) = ledger.tombstones.values()
-    assert tombstone.restatements == (first.key, second.key)
-    assert tombstone.evict_by == NOW + timedelta(seconds=9)
-
-
 # --- change data ----------------------------------------------------------------------------------------------------
 def test_changes_add_their_batch_and_remember_how_many_older_rows_went() -> None:
     """They take back no batch but those that are named, and owe the bytes only if that is asked for."""
@@ -226,12 +185,12 @@ def test_changes_add_their_batch_and_remember_how_many_older_rows_went() -> None
     assert (planned.add_replacement, planned.erase_rows) == (True, True)
     reported = planned.result
     assert (reported.rows_added, reported.rows_erased, reported.rows_deleted, reported.tombstones_added) == (5, 7, 0, 0)
-    assert states(apply(ledger, planned.delta)) == {"A": "promoted", "B": "promoted", "C1": "promoted"}
+    assert batch_states(apply(ledger, planned.delta)) == {"A": "promoted", "B": "promoted", "C1": "promoted"}
     assert (planned.delta.set_erasures, owed.delta.set_erasures) == (
         (),
         (Erasure(owing.key, 4, NOW + timedelta(seconds=60)),),
     )
-    assert states(apply(ledger, owed.delta)) == {"A": "replaced", "B": "promoted", "C1": "promoted"}
+    assert batch_states(apply(ledger, owed.delta)) == {"A": "replaced", "B": "promoted", "C1": "promoted"}
 
 
 @pytest.mark.parametrize(
@@ -268,7 +227,7 @@ def test_an_erase_hides_its_batches_for_good_and_leaves_an_obligation() -> None:
         ("X", due, (request.key,)),
     ]
     ledger = apply(a_ledger(batches=[a_batch("A"), a_batch("B")]), planned.delta)
-    assert states(ledger) == {"A": "erased", "B": "promoted", "X": "erased"}
+    assert batch_states(ledger) == {"A": "erased", "B": "promoted", "X": "erased"}
     assert ledger.batches["X"].blocks_promotion
     assert ledger.erasures == (Erasure(request.key, FIELD, due),)
     result = planned.result
@@ -283,23 +242,12 @@ def test_an_erase_without_a_deadline_is_an_obligation_too() -> None:
     assert plan(a_ledger(), an_erase("A")).delta.set_erasures == (Erasure("ns/erase/0", FIELD, None),)
 
 
-def test_a_revert_or_a_replay_is_an_obligation_if_it_has_a_deadline() -> None:
-    due = NOW + timedelta(seconds=60)
-    replay = a_replay(evict_by_seconds=60)
-
-    assert plan(a_ledger(), a_request(evict_by_seconds=60)).delta.set_erasures == (
-        Erasure("ns/revert-a/0", FIELD, due),
-    )
-    assert plan(a_ledger(), replay).delta.set_erasures == (Erasure(replay.key, FIELD, due),)
-    assert plan(a_ledger(), a_request()).delta.set_erasures == ()
-
-
 def test_what_is_erased_stays_erased_when_it_is_reverted_as_well() -> None:
     """And what was reverted is erased by an Erase: the stronger of the two, in whatever order."""
     batches = [a_batch("A")]
 
-    assert states(after(a_ledger(batches=batches), an_erase("A"), a_request("late"))) == {"A": "erased"}
-    assert states(after(a_ledger(batches=batches), a_request("early"), an_erase("A"))) == {"A": "erased"}
+    assert batch_states(after(a_ledger(batches=batches), an_erase("A"), a_request("late"))) == {"A": "erased"}
+    assert batch_states(after(a_ledger(batches=batches), a_request("early"), an_erase("A"))) == {"A": "erased"}
 
 
 def test_an_erase_of_a_replaced_batch_leaves_its_replacement_and_its_state() -> None:
@@ -308,25 +256,10 @@ def test_an_erase_of_a_replaced_batch_leaves_its_replacement_and_its_state() -> 
 
     ledger = after(a_ledger(batches=[a_batch("A")]), a_replay(), request)
 
-    assert states(ledger) == {"A": "replaced", "A2": "promoted"}
+    assert batch_states(ledger) == {"A": "replaced", "A2": "promoted"}
     assert ledger.tombstones[(FIELD, "A")].evict_by == ledger.batches["A"].evict_by == NOW + timedelta(seconds=9)
     with pytest.raises(InputError, match="already replaced by 'A2'"):
         plan(ledger, a_replay("again", by="A3"))
-
-
-def test_an_erase_by_records_changes_no_batch_and_remembers_how_many_rows_went() -> None:
-    """No tombstone could name them: they go with the commit itself."""
-    request = a_request("erase", "Erase", batch_ids=[], rows=ROWS_REF, evict_by_seconds=60)
-    ledger = a_ledger("A", batches=[a_batch("A", BatchState.REVERTED), a_batch("B")])
-
-    planned = plan_restatement(ledger, request, PlanScope(RUN, NOW, FIELD), erased=ErasedRows(7, 4))
-
-    assert isinstance(planned, Restated)
-    assert (planned.erase_rows, planned.add_replacement, planned.result.rows_erased) == (True, False, 7)
-    afterwards = apply(ledger, planned.delta)
-    assert (afterwards.tombstones, afterwards.batches) == (ledger.tombstones, ledger.batches)
-    assert afterwards.erasures == (Erasure(request.key, 4, NOW + timedelta(seconds=60)),)
-    assert afterwards.requests[request.key].result["rowsErased"] == 7
 
 
 INVALID = {
@@ -379,13 +312,6 @@ def dry_run_of(
     return plan_dry_run(known, request, FILES, PlanScope(RUN, NOW, FIELD, in_files))
 
 
-def test_files_whose_bounds_can_hold_a_batch_are_counted_and_those_that_hold_nothing_else() -> None:
-    """A row without a batch id makes a file one that holds something else."""
-    assert dry_run_of(a_request(batch_ids=["A"])).plan == RestatementPlan(files=3, bytes=111, whole_files=1)
-    assert dry_run_of(a_request(batch_ids=["A", "D"])).plan == RestatementPlan(files=4, bytes=1111, whole_files=2)
-    assert dry_run_of(a_request(batch_ids=["Z"])).plan == RestatementPlan(files=0, bytes=0, whole_files=0)
-
-
 def test_rows_tombstones_and_unknown_ids_are_those_that_the_request_itself_would_report() -> None:
     request = a_request(batch_ids=["A", "B", "X", "Y"])
     ledger = a_ledger("B", batches=[a_batch("A"), a_batch("B", BatchState.REVERTED)])
@@ -405,27 +331,12 @@ def test_an_undo_touches_the_files_of_what_it_takes_back() -> None:
         batches=[a_batch("D", BatchState.REVERTED)],
         requests=[a_request_entry("ns/revert-d/0", operation="Revert", batch_ids=("D",))],
     )
-    undo = a_request("undo", "Undo", batch_ids=(), undoes="ns/revert-d/0")
+    undo = an_undo("revert-d")
 
     found = dry_run_of(undo, ledger)
 
     assert found.plan == RestatementPlan(files=1, bytes=1000, whole_files=1)
     assert (found.rows_restored, found.tombstones_removed) == (3, 1)
-
-
-def test_what_would_be_refused_is_refused_with_its_reason() -> None:
-    replaced = a_ledger(batches=[a_batch("A", BatchState.REPLACED, replaced_by="A1")])
-    purged = a_ledger(
-        a_tombstone("A", restatements=("ns/r/0",), meta={META_PURGED_BY: "v"}),
-        batches=[a_batch("A", BatchState.REVERTED)],
-        requests=[a_request_entry("ns/r/0", operation="Revert", batch_ids=("A",))],
-    )
-    undo = a_request("undo", "Undo", batch_ids=(), undoes="ns/r/0")
-
-    found = [dry_run_of(a_replay(), replaced), dry_run_of(undo, purged)]
-
-    assert [r.reason for r in found] == ["AlreadyReplaced", "AlreadyPurged"]
-    assert {(r.succeeded, r.again, r.plan) for r in found} == {(False, False, None)}
 
 
 WHERE = "The list of batch ids in ConfigMap lists, key ids"
@@ -450,10 +361,6 @@ def test_each_line_is_an_id_once_in_any_script_and_with_any_end_of_line(
 
     if marked or not ids[0].startswith("\ufeff"):
         assert parse_ids(content, WHERE) == IdList(tuple(dict.fromkeys(ids)), hashlib.sha256(content).hexdigest())
-
-
-def test_characters_that_end_lines_elsewhere_are_part_of_an_id() -> None:
-    assert parse_ids("a\u2028b\x0bc\x85d\n".encode(), WHERE).ids == ("a\u2028b\x0bc\x85d",)
 
 
 @pytest.mark.parametrize(
@@ -489,8 +396,7 @@ KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
 
 def an_erase_by(values: bytes = b"N1\nN2\n", key: bytes = KEY, days: int = 0) -> RestatementRequest:
-    rows = RowsRef(column="tailnum", values_file="/values", values_digest=values_digest(values, key))
-    return a_request("erase", "Erase", batch_ids=(), rows=rows, creation_time=NOW + timedelta(days=days))
+    return an_erase_of_rows(digest=values_digest(values, key), creation_time=NOW + timedelta(days=days))
 
 
 def planned(first: RestatementRequest, second: RestatementRequest) -> AlreadyDone | Restated:

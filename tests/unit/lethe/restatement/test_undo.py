@@ -1,6 +1,5 @@
 """Undo brings back every row of a revert, or nothing and says why."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,20 +8,29 @@ import pytest
 from lethe.base.errors import InputError
 from lethe.buffer.promotion import plan_promotion
 from lethe.contract.result import RequestResult
-from lethe.contract.run import RestatementRequest, RowsRef
+from lethe.contract.run import RestatementRequest
 from lethe.ledger.ledger import BatchState, Ledger, apply
 from lethe.ledger.tombstone import META_PURGED_BY
 from lethe.restatement.plan import AlreadyDone, ErasedRows, PlanScope, Restated, check_request, plan_restatement
 from lethe.vacuum.plan import PurgeStep, plan_purge
 
-from tests.support.builders import FIELD, NOW, RUN, a_batch, a_file, a_ledger, a_replay, a_request, settled
+from tests.support.builders import (
+    FIELD,
+    NOW,
+    RUN,
+    a_batch,
+    a_file,
+    a_ledger,
+    a_replay,
+    a_request,
+    an_erase_of_rows,
+    an_undo,
+    batch_states,
+    settled,
+)
 from tests.support.vacuuming import plan_vacuum
 
 LATER = NOW + timedelta(hours=1)
-
-
-def an_undo(of: str = "revert-a", name: str = "undo") -> RestatementRequest:
-    return a_request(name, "Undo", batch_ids=(), undoes=f"ns/{of}/0")
 
 
 def after(ledger: Ledger, *requests: RestatementRequest) -> Ledger:
@@ -49,10 +57,6 @@ def vacuumed(ledger: Ledger, *files: Any, keep: Any = ()) -> Ledger:
     return apply(ledger, purge.delta)
 
 
-def states(ledger: Ledger) -> Mapping[str, str]:
-    return {i: str(b.state) for i, b in ledger.batches.items()}
-
-
 LEDGER = a_ledger(batches=[a_batch("A"), a_batch("B"), a_batch("C")])
 REVERTED = after(LEDGER, a_request(batch_ids=["A", "B"]), a_request("other", batch_ids=["C"]))
 
@@ -62,7 +66,7 @@ def test_the_batches_of_a_revert_are_promoted_again_and_its_tombstones_gone() ->
 
     ledger = apply(REVERTED, planned.delta)
     assert ledger.ids(FIELD) == {"C"}
-    assert states(ledger) == {"A": "promoted", "B": "promoted", "C": "reverted"}
+    assert batch_states(ledger) == {"A": "promoted", "B": "promoted", "C": "reverted"}
     result = planned.result
     assert (result.operation, result.undoes, result.tombstones_removed, result.rows_restored) == (
         "Undo",
@@ -71,16 +75,6 @@ def test_the_batches_of_a_revert_are_promoted_again_and_its_tombstones_gone() ->
         6,
     )
     assert (ledger.batches["A"].rows, ledger.batches["A"].restatement) == (3, "ns/undo/0")
-
-
-def test_a_batch_taken_back_before_it_came_is_forgotten_and_may_come() -> None:
-    reverted = after(LEDGER, a_request(batch_ids=["A", "late"]))
-    assert plan_promotion(reverted, ["late"]).withheld == ("late",)
-
-    ledger = after(reverted, an_undo())
-
-    assert states(ledger) == {"A": "promoted", "B": "promoted", "C": "promoted"}
-    assert plan_promotion(ledger, ["late", "A"]).promote == ("late",)
 
 
 def test_the_request_that_was_undone_stays_remembered_and_is_not_carried_out_again() -> None:
@@ -94,15 +88,6 @@ def test_the_request_that_was_undone_stays_remembered_and_is_not_carried_out_aga
     assert isinstance(plan_restatement(ledger, an_undo(), PlanScope(RUN, LATER, FIELD)), AlreadyDone)
 
 
-def test_a_batch_may_be_reverted_and_undone_and_reverted_and_undone() -> None:
-    ledger = after(REVERTED, an_undo(), a_request("again", batch_ids=["A"]))
-    assert states(ledger)["A"] == "reverted"
-
-    ledger = after(ledger, an_undo("again", "undo-again"))
-
-    assert (states(ledger)["A"], ledger.ids(FIELD)) == ("promoted", {"C"})
-
-
 def test_the_ledger_stores_every_id_and_the_reported_result_none() -> None:
     ids = [f"x{n:04}" for n in range(1000)]
     planned = plan(a_ledger(), a_request(batch_ids=ids))
@@ -112,10 +97,6 @@ def test_the_ledger_stores_every_id_and_the_reported_result_none() -> None:
     assert planned.result.batch_ids == ()
     ledger = apply(a_ledger(), planned.delta)
     assert len(plan(ledger, an_undo()).delta.forget_batches) == 1000
-
-
-def an_erase_of_records() -> RestatementRequest:
-    return a_request("people", "Erase", batch_ids=(), rows=RowsRef(column="name", values_file="/values/1"))
 
 
 def replaced_meanwhile() -> Ledger:
@@ -166,7 +147,7 @@ REFUSED: dict[str, tuple[Ledger, RestatementRequest, str, str]] = {
         "purged its batch 'B', completely or partly",
     ),
     "records were erased while its batch was yet to come": (
-        after(LEDGER, a_request(batch_ids=["A", "late"]), an_erase_of_records()),
+        after(LEDGER, a_request(batch_ids=["A", "late"]), an_erase_of_rows("people")),
         an_undo(),
         "ErasedSince",
         "reverted batch 'late' before it was promoted. Restatement ns/people has erased records since",
@@ -196,19 +177,19 @@ def test_a_request_that_cannot_be_undone_completely_is_refused_with_the_reason(
 def test_an_erase_of_records_does_not_block_an_undo_of_a_batch_that_it_has_searched() -> None:
     """Rows in the table were searched, whether or not their batch was taken back; what comes after the Erase is not its concern,
     nor is an Erase of whole batches that of what else comes."""
-    searched = after(REVERTED, an_erase_of_records())
-    came_later = after(LEDGER, an_erase_of_records()), a_request(batch_ids=["A", "late"])
+    searched = after(REVERTED, an_erase_of_rows("people"))
+    came_later = after(LEDGER, an_erase_of_rows("people")), a_request(batch_ids=["A", "late"])
     whole = after(LEDGER, a_request(batch_ids=["A", "late"]), a_request("erase", "Erase", batch_ids=["C"]))
 
     undone = [after(ledger, an_undo()) for ledger in (searched, reverted_later(*came_later), whole)]
 
-    assert [states(ledger)["A"] for ledger in undone] == ["promoted"] * 3
+    assert [batch_states(ledger)["A"] for ledger in undone] == ["promoted"] * 3
 
 
 def test_an_erase_of_records_blocks_an_undo_even_after_it_is_verified() -> None:
     """That says nothing of a batch that has not been searched."""
     reverted = after(a_ledger(), a_request(batch_ids=("to come",)))
-    erased = reverted_later(reverted, an_erase_of_records())
+    erased = reverted_later(reverted, an_erase_of_rows("people"))
     verified = replace(erased, erasures=tuple(replace(e, verified=True) for e in erased.erasures))
 
     with pytest.raises(InputError) as refused:
@@ -228,17 +209,17 @@ def test_ledger_versions_and_not_clocks_decide_whether_records_were_erased_since
     def then(ledger: Ledger, request: RestatementRequest, now: datetime) -> Ledger:
         return settled(apply(ledger, plan(ledger, request, now).delta), 150)
 
-    erased_since = then(after(LEDGER, late), an_erase_of_records(), skewed)
-    erased_before = then(after(LEDGER, an_erase_of_records()), late, skewed)
+    erased_since = then(after(LEDGER, late), an_erase_of_rows("people"), skewed)
+    erased_before = then(after(LEDGER, an_erase_of_rows("people")), late, skewed)
 
     with pytest.raises(InputError, match="has erased records since"):
         plan(erased_since, an_undo())
-    assert states(after(erased_before, an_undo()))["A"] == "promoted"
+    assert batch_states(after(erased_before, an_undo()))["A"] == "promoted"
 
 
 def test_the_order_of_requests_from_before_versions_were_kept_is_unknown() -> None:
     """So the Undo is refused, whatever the clocks of their runs expected_text."""
-    known = after(LEDGER, an_erase_of_records(), a_request(batch_ids=["A", "late"]))
+    known = after(LEDGER, an_erase_of_rows("people"), a_request(batch_ids=["A", "late"]))
     entries = [
         replace(e, result={k: v for k, v in e.result.items() if k != "ledgerVersion"}) for e in known.requests.values()
     ]
@@ -249,19 +230,12 @@ def test_the_order_of_requests_from_before_versions_were_kept_is_unknown() -> No
 
 def test_an_undo_ends_the_obligation_that_the_revert_left() -> None:
     """Its rows are to stay."""
-    reverted = after(a_ledger(batches=[a_batch("A")]), a_request(evict_by_seconds=60), an_erase_of_records())
+    reverted = after(a_ledger(batches=[a_batch("A")]), a_request(evict_by_seconds=60), an_erase_of_rows("people"))
 
     undone = after(reverted, an_undo())
 
-    assert [e.restatement for e in reverted.erasures] == ["ns/revert-a/0", an_erase_of_records().key]
-    assert [e.restatement for e in undone.erasures] == [an_erase_of_records().key]
-
-
-def test_a_partial_vacuum_that_touched_none_of_its_rows_does_not_stand_in_the_way() -> None:
-    ledger = vacuumed(REVERTED, a_file("C"), keep=[a_file("A", "B")])
-    assert ledger.ids(FIELD) == {"A", "B"}
-
-    assert states(after(ledger, an_undo())) == {"A": "promoted", "B": "promoted", "C": "reverted"}
+    assert [e.restatement for e in reverted.erasures] == ["ns/revert-a/0", an_erase_of_rows("people").key]
+    assert [e.restatement for e in undone.erasures] == [an_erase_of_rows("people").key]
 
 
 def test_a_mark_of_a_partial_vacuum_survives_whatever_else_happens_to_the_tombstone() -> None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.files.values import ValueKind, Values, ValueType, parse_values
+from lethe.files.values import ValueKind, Values, ValueType
 from lethe.search.positions import SearchedFile, Unsure, Wanted, WantedKeys, find, find_batches, find_keys
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
@@ -23,7 +23,7 @@ def a_field(name: str, type_: pa.DataType, field_id: int | None = 1) -> pa.Field
     return pa.field(name, type_, metadata={} if field_id is None else {"PARQUET:field_id": str(field_id)})
 
 
-def written(path: Path, *columns: tuple[pa.Field, list[Any]], rows_per_group: int = 1000, **how: Any) -> str:
+def written(path: Path, *columns: tuple[pa.Field, Any], rows_per_group: int = 1000, **how: Any) -> str:
     arrays = [pa.array(values, f.type) for f, values in columns]
     table = pa.Table.from_arrays(arrays, schema=pa.schema([f for f, _ in columns]))
     pq.write_table(table, path, row_group_size=rows_per_group, **how)
@@ -86,46 +86,7 @@ def test_a_row_group_whose_statistics_rule_it_out_is_not_read(tmp_path: Path, mo
 
 
 NOON, NOON_UTC = datetime(2026, 3, 1, 12), datetime(2026, 3, 1, 12, tzinfo=UTC)  # noqa: DTZ001
-PRICES = [Decimal("1.50"), Decimal("1.51")]
 UUIDS = [uuid.UUID(int=1).bytes, uuid.UUID(int=10).bytes]
-TYPED: dict[str, tuple[str, pa.DataType, list[Any], str, list[int]]] = {
-    "int in a long column": ("long", pa.int32(), [7, None, -7], "7\n8", [0]),
-    "a number": ("int", pa.int32(), [7, None, -7], "-7", [2]),
-    "a date": ("date", pa.date32(), [date(2026, 3, 1), date(1969, 12, 31), None], "1969-12-31", [1]),
-    "a wall clock's time": ("timestamp", pa.timestamp("us"), [NOON, None], "2026-03-01T12:00:00", [0]),
-    "an instant": ("timestamptz", pa.timestamp("us", "UTC"), [None, NOON_UTC], "2026-03-01T13:00:00+01:00", [1]),
-    "nanoseconds": ("timestamp", pa.timestamp("ns"), [NOON, None], "2026-03-01T12:00", [0]),
-    "a decimal": ("decimal(9, 2)", pa.decimal128(9, 2), PRICES, "1.5", [0]),
-    "a narrower decimal": ("decimal(18, 2)", pa.decimal128(9, 2), PRICES, "1.51", [1]),
-    "a uuid": ("uuid", pa.binary(16), UUIDS, "00000000-0000-0000-0000-00000000000A", [1]),
-    "a large text": ("string", pa.large_string(), ["é", "e"], "é", [0]),
-}
-
-
-@pytest.mark.parametrize(("kind", "type_", "rows", "text", "wanted"), TYPED.values(), ids=TYPED)
-def test_values_are_compared_as_the_column_holds_them(
-    tmp_path: Path, kind: str, type_: pa.DataType, rows: list[Any], text: str, wanted: list[int]
-) -> None:
-    file = written(tmp_path / "f", (a_field("c", type_), rows))
-    known = ValueKind.of(kind)
-    assert known is not None
-
-    assert found(file, it=Wanted.of(1, parse_values(text.encode(), known, "c", "ns/e"))) == {"it": wanted}
-
-
-def test_a_column_is_found_by_its_field_id_whatever_it_was_called_then(tmp_path: Path) -> None:
-    """And one that has its name of now is another one."""
-    file = written(
-        tmp_path / "f", (a_field("tail", pa.string(), 2), ["x", "a"]), (a_field("old.name", pa.string()), ["a", "x"])
-    )
-
-    assert found(file, it=texts("a", field_id=1), other=texts("a", field_id=2)) == {"it": [0], "other": [1]}
-
-
-def test_a_file_without_field_ids_is_read_by_the_tables_name_mapping(tmp_path: Path) -> None:
-    file = written(tmp_path / "f", (a_field("tail", pa.string(), None), ["x", "a"]))
-
-    assert found(file, {"tail": 1, "gone": 3}, it=texts("a")) == {"it": [1]}
 
 
 def test_what_a_file_without_the_column_holds_is_the_tables_business(tmp_path: Path) -> None:
@@ -148,35 +109,6 @@ def test_orc_is_read_stripe_by_stripe(tmp_path: Path) -> None:
     ).values()
 
     assert list(positions) == [n for n, v in enumerate(table["tail"].to_pylist()) if v == "t3"]
-
-
-MICROS = {"type": "long", "logicalType": "timestamp-micros"}
-DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
-
-
-@pytest.mark.parametrize(
-    ("kind", "schema", "rows", "text"),
-    [
-        ("string", "string", ["a", None, "b", "a"], "a"),
-        ("long", "long", [1, None, 2, 1], "1"),
-        ("date", {"type": "int", "logicalType": "date"}, [date(2026, 3, 1), None, date(2026, 3, 2)], "2026-03-01"),
-        ("timestamptz", MICROS, [NOON_UTC, None], "2026-03-01T12:00:00Z"),
-        ("timestamp", MICROS, [NOON_UTC, None], "2026-03-01T12:00:00"),
-        ("decimal(9, 2)", DECIMAL, [PRICES[0], None, PRICES[1]], "1.5"),
-        ("uuid", {"type": "fixed", "name": "u", "size": 16}, [UUIDS[0], None], "00000000-0000-0000-0000-000000000001"),
-    ],
-)
-def test_avro_is_read_by_its_own_field_ids(tmp_path: Path, kind: str, schema: Any, rows: list[Any], text: str) -> None:
-    fields = [{"name": "old", "type": ["null", schema], "field-id": 1}]
-    with (tmp_path / "f").open("wb") as stream:
-        fastavro.writer(stream, {"type": "record", "name": "r", "fields": fields}, [{"old": v} for v in rows])
-    known = ValueKind.of(kind)
-    assert known is not None
-    wanted = Wanted.of(1, parse_values(text.encode(), known, "c", "ns/e"))
-
-    found_in = find(SearchedFile(PyArrowFileIO(), f"file://{tmp_path}/f", "AVRO"), {"it": wanted})
-
-    assert list(found_in["it"]) == [n for n, v in enumerate(rows) if v == rows[0]]
 
 
 def unsure(folder: Path) -> Iterable[tuple[str, str, str]]:
@@ -213,13 +145,8 @@ def test_an_error_text_of_arrow_with_a_value_is_not_passed_on(tmp_path: Path) ->
 BATCH_FIELD = 3
 
 
-def written_batches(
-    path: Path, batches: list[str | None], group: int = 1000, field_id: int | None = BATCH_FIELD
-) -> str:
-    metadata = {} if field_id is None else {"PARQUET:field_id": str(field_id)}
-    schema = pa.schema([pa.field("batch_id", pa.string(), metadata=metadata)])
-    pq.write_table(pa.table({"batch_id": batches}, schema=schema), path, row_group_size=group)
-    return f"file://{path}"
+def written_batches(path: Path, batches: list[str | None], group: int = 1000, field_id: int | None = 3) -> str:
+    return written(path, (a_field("batch_id", pa.string(), field_id), batches), rows_per_group=group)
 
 
 def found_batches(
@@ -291,14 +218,8 @@ TEXT, LONG = ValueKind(ValueType.STRING), ValueKind(ValueType.LONG)
 
 def written_columns(path: Path, rows_per_group: int = 1000, ids: bool = True, **columns: pa.Array) -> str:
     """A file whose columns have the field ids 1, 2, … if they have any."""
-    fields = [
-        pa.field(name, a.type, metadata={"PARQUET:field_id": str(n)} if ids else {})
-        for n, (name, a) in enumerate(columns.items(), 1)
-    ]
-    pq.write_table(
-        pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields)), path, row_group_size=rows_per_group
-    )
-    return f"file://{path}"
+    fields = [(a_field(name, a.type, n if ids else None), a) for n, (name, a) in enumerate(columns.items(), 1)]
+    return written(path, *fields, rows_per_group=rows_per_group)
 
 
 def keys(*kinds: ValueKind, rows: list[tuple[Any, ...]]) -> WantedKeys:

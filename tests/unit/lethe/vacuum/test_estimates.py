@@ -1,6 +1,5 @@
 """What a vacuum takes first, what it expects to copy, to encode and to find, and which files it filters one by one."""
 
-import random
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -22,7 +21,6 @@ from lethe.vacuum.plan import (
     expected_bytes,
     first_step,
     in_vain_percent,
-    is_sorted,
     one_by_one,
     small_neighbours,
     stays_large,
@@ -77,17 +75,13 @@ DRIFT = {
     "a file of one batch within another": ([("A", "Z"), ("C", "C")], 1.5),
     "one that reaches into the next": ([("A", "D"), ("C", "F")], 1.5),
     "bounds unknown": ([(None, None), ("C", "F")], 1.5),
+    "no files": ([], None),
 }
 
 
 @pytest.mark.parametrize(("bounds", "wanted"), DRIFT.values(), ids=DRIFT)
-def test_drift_is_the_number_of_overlapping_files(bounds: list[tuple[str, str]], wanted: float) -> None:
+def test_drift_is_the_number_of_overlapping_files(bounds: list[tuple[str, str]], wanted: float | None) -> None:
     assert drift(*(a_file(lower, upper, path=str(n)) for n, (lower, upper) in enumerate(bounds))) == wanted
-
-
-def test_files_of_different_partitions_do_not_overlap() -> None:
-    assert drift(file_in("0/[1]", "A", "Z"), file_in("0/[2]", "A", "Z")) == 1.0
-    assert drift() is None
 
 
 # --- in which order -------------------------------------------------------------------------------------------------
@@ -104,13 +98,6 @@ def test_what_is_due_goes_before_what_is_dense_and_the_earliest_deadline_first()
     assert order(files, *due, a_tombstone("D"), due_days=7, D=900) == ["B", "A", "dense", "C"]
 
 
-def test_files_go_first_of_which_most_rows_are_deleted_for_each_byte() -> None:
-    """A tombstone of a large batch takes more off readers than one of a small one; a small file costs less to write."""
-    files = [a_file(i, f"{i}z", path=i, size=size) for i, size in {"A": 1000, "B": 1000, "C": 10}.items()]
-
-    assert order(files, *map(a_tombstone, "ABC"), A=1, B=500, C=50) == ["C", "B", "A"]
-
-
 def test_files_that_are_much_alike_go_partition_by_partition_in_the_order_of_batches() -> None:
     """So that a step that is cut off in between leaves whole neighbourhoods."""
     files = [file_in(p, lower, f"{lower}z", size=100 + n) for n, (p, lower) in enumerate(["2C", "1B", "2A", "1C"])]
@@ -119,12 +106,6 @@ def test_files_that_are_much_alike_go_partition_by_partition_in_the_order_of_bat
 
     assert [f.partition(":")[0] for f in found] == ["1", "1", "2", "2"]
     assert [f.split(":")[1][0] for f in found] == ["B", "C", "A", "C"]
-
-
-def test_files_without_a_deleted_row_to_expect_go_last() -> None:
-    hidden = a_file("X", "Z", path="hidden", deletes=["d"])
-
-    assert order([hidden, a_file("A", path="A", size=10**6)], a_tombstone("A")) == ["A", "hidden"]
 
 
 def test_a_budget_takes_in_order_what_fits_and_the_first_of_a_run_in_any_case() -> None:
@@ -210,16 +191,6 @@ def test_sorted_files_that_overlap_are_left() -> None:
     assert one_by_one(TABLE, files, target=1) == [files[2]]
 
 
-@pytest.mark.parametrize("order", [None, 0, 1])
-def test_files_without_order_may_overlap(order: int | None) -> None:
-    unbounded = a_candidate(bounds=replace(a_file("A", "F", size=SIZE, records=1000), upper=None))
-    files = [a_candidate("A", "C"), a_candidate("B", "D"), a_candidate("E", "F"), unbounded, a_candidate(loses=990)]
-    unsorted = [replace(f, sort_order_id=order) for f in files]
-
-    assert one_by_one(TABLE, unsorted, target=SIZE) == unsorted[:4]
-    assert not any(is_sorted(TABLE, f) for f in unsorted)
-
-
 def test_a_sorted_file_may_overlap_with_one_that_is_not_sorted_with_it() -> None:
     files = [a_candidate("A", "C"), replace(a_candidate("B", "D"), sort_order_id=None)]
 
@@ -248,40 +219,6 @@ def test_a_batch_touches_the_row_groups_that_its_rows_need(
 ) -> None:
     """Copied and encoded."""
     assert expected(batches, *files, filtered=filtered) == ExpectedBytes(*bytes_)
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_copied_encoded_and_in_vain_are_all_bytes(seed: int) -> None:
-    luck = random.Random(seed)
-    files = [a_candidate(*sorted(luck.choices("ABCDEFGH", k=2)), groups=luck.randrange(20)) for _ in range(10)]
-    files = [replace(f, bounds=replace(f.bounds, path=str(n))) for n, f in enumerate(files)]
-    batches = {b: luck.randrange(1, 3000) for b in luck.sample("ABCDEFGH", 3)}
-    found = expected(batches, *files)
-
-    bounds: list[FileBounds] = [f.bounds for f in files]
-    estimate = Estimate(Suspects([a_tombstone(b) for b in batches]), bounds, batches)
-    vain = in_vain_percent(estimate, bounds)
-    assert vain is not None
-    assert found.copied + found.encoded + vain / 100 * SIZE * len(files) == pytest.approx(SIZE * len(files), abs=2)
-
-
-@pytest.mark.parametrize(("rows_per_batch", "deleted"), [(1, 3), (7, 5), (40, 2), (100, 4), (250, 2)])
-def test_in_a_file_in_order_not_less_is_expected_to_be_encoded_than_is_on_average(
-    rows_per_batch: int, deleted: int
-) -> None:
-    """Row groups of a hundred rows. The batches begin anywhere, because rows of others are before them."""
-    luck = random.Random(1)
-    encoded = []
-    for _ in range(400):
-        begin = luck.randrange(100)
-        names = range((1000 - begin) // rows_per_batch)
-        out = luck.sample(names, min(deleted, len(names)))
-        rows = {begin + n * rows_per_batch + r for n in out for r in range(rows_per_batch)}
-        encoded.append(len({row // 100 for row in rows}) * SIZE // 10)
-    estimated = expected({f"B{n}": rows_per_batch for n in range(deleted)}, a_candidate("A", "Z")).encoded
-
-    average = sum(encoded) / len(encoded)
-    assert average * 0.97 <= estimated <= average * 1.6
 
 
 FILE = FileBounds("f", records=100, size=1000, lower="A", upper="C", null_count=0, partition="1")

@@ -96,12 +96,6 @@ def test_what_no_writer_of_the_table_puts_there_is_not_judged(path: str) -> None
     assert orphans(old(path)) == set()
 
 
-def test_a_limit_of_less_than_a_day_counts_as_a_day() -> None:
-    """A commit under way has written files that nobody names yet."""
-    assert orphans(old("data/a.parquet", ago(hours=23)), limit=timedelta(0)) == set()
-    assert orphans(old("data/a.parquet", ago(hours=25)), limit=timedelta(0)) == {"data/a.parquet"}
-
-
 def test_nothing_of_a_run_goes_while_it_still_writes() -> None:
     """What it wrote first may be older than the limit."""
     first, latest = old(f"data/{OTHER_RUN}/day=1/a.parquet"), old(f"data/{OTHER_RUN}/day=2/b.parquet", ago(hours=1))
@@ -271,12 +265,6 @@ def test_expiry_keeps_what_a_reader_a_ref_a_bare_snapshot_or_a_run_under_way_nee
     assert plan_expiry(SnapshotTree(a_history(*history), head, refs), given, NOW) == gone
 
 
-def test_a_carrier_known_from_the_list_only_does_not_stop_expiry() -> None:
-    tree = SnapshotTree(a_history(*WITH_TAGGED_BARE[2:]), 5, {"main": 5, "audit": 3}, (a_carrier(2, 3),))
-
-    assert plan_expiry(tree, limits(), NOW) == (4,)
-
-
 @pytest.mark.parametrize(("count", "gone"), [(3, (1,)), (4, ())])
 def test_without_age_only_what_is_too_much_goes_however_old_the_rest_is(count: int, gone: tuple[int, ...]) -> None:
     """Old snapshots within the number allowed are somebody's time travel, on a table that no policy vacuums."""
@@ -310,12 +298,6 @@ def test_old_unneeded_files_are_removed_and_roots_first() -> None:
     root, part, needed = a_ledger_file(1), a_ledger_file(1, "batches.avro"), a_ledger_file(2, "tombstones.avro")
 
     assert plan_cleanup([part, root, needed], {name(needed)}, NOW) == Cleanup((root.key,), (part.key,))
-
-
-def test_a_file_that_a_commit_under_way_may_have_written_stays() -> None:
-    young = [a_ledger_file(3, what, ago(hours=23)) for what in ("root.json", "tombstones.avro")]
-
-    assert plan_cleanup(young, (), NOW) == Cleanup()
 
 
 @pytest.mark.parametrize(
@@ -371,12 +353,6 @@ def test_snapshots_from_before_the_first_ledger_need_none() -> None:
 
 
 # --- readers at a ledger whose snapshot has just gone ---------------------------------------------------------------
-def test_a_root_that_was_succeeded_a_moment_ago_may_still_be_read() -> None:
-    """It was written days ago, and was the head's until a minute ago."""
-    first, second = a_ledger_file(1), a_ledger_file(2)
-    third = a_ledger_file(3, modified=ago(minutes=1))
-
-    assert just_superseded([first, second, third], NOW) == (second.key, third.key)
 
 
 def test_an_old_failed_attempt_supersedes_no_root() -> None:
@@ -414,15 +390,6 @@ def after(plan: ManifestPlan, manifests: Sequence[DataManifest]) -> list[DataMan
         by_number.setdefault(plan.manifest_of[f.path], []).append(f)
     kept = [m for m in manifests if m.path not in plan.replaced]
     return [*kept, *(a_manifest(f"new-{n}", *files) for n, files in sorted(by_number.items()))]
-
-
-def test_many_small_manifests_become_few() -> None:
-    manifests = [a_manifest(f"m{n}", of_day(n)) for n in range(100)]
-
-    plan = plan_manifests(manifests, TARGET)
-
-    assert plan.replaced == {m.path for m in manifests}
-    assert [len(m.files) for m in after(plan, manifests)] == [50, 50]
 
 
 def test_every_live_file_is_listed_once_and_neighbouring_days_together() -> None:

@@ -184,19 +184,6 @@ def test_a_partial_vacuum_takes_the_files_with_the_most_tombstones_per_byte_and_
     assert {t.id for t in plan.applied} == {"A", "B"}
 
 
-def test_files_of_only_tombstoned_rows_cost_nothing_and_always_go() -> None:
-    plan = plan_vacuum(LEDGER, 1, [WHOLE, MIXED], FIELD, max_bytes=0)
-
-    assert (plan.delete, plan.rewrite) == ((WHOLE,), (MIXED,))
-
-
-def test_a_file_larger_than_the_budget_is_purged_alone() -> None:
-    """Else it would never be."""
-    large, small = a_file("A", "Z", path="large", size=10_000), a_file("D", "E", path="small", size=1)
-
-    assert plan_vacuum(a_ledger("A"), 1, [small, large], FIELD, max_bytes=50).rewrite == (large,)
-
-
 def test_rows_whose_bytes_are_due_go_first_the_earliest_before_the_others() -> None:
     def due(id: str, days: float) -> object:
         return a_tombstone(id, evict_by=NOW + timedelta(days=days))
@@ -212,22 +199,6 @@ def test_rows_whose_bytes_are_due_go_first_the_earliest_before_the_others() -> N
     assert order(200) == ["A", "B"]
     assert order(201) == ["A", "B", "dense"]
     assert order(301) == ["A", "B", "C", "dense"]
-
-
-def test_a_partial_vacuum_ends_no_tombstone_whose_rows_are_left_and_marks_those_it_applied() -> None:
-    """What was purged in part can be finished by another vacuum, and undone by nobody."""
-    first, second = a_file("A", "B", path="f1"), a_file("A", "C", path="f2", size=200)
-    ledger = a_ledger("A", "B", "C")
-    plan = plan_vacuum(ledger, 1, [first, second], FIELD, max_bytes=100)
-    assert plan.rewrite == (first,)
-
-    result = purge(plan, ledger, first, second)
-
-    assert gone(result) == set()
-    assert {t.id for t in result.vacuumed} == {"A", "B"}
-    assert marks(result) == {"A": RUN, "B": RUN}
-    after = apply(ledger, result.delta)
-    assert (after.ids(FIELD), len(after.tombstones)) == ({"A", "B", "C"}, 3)
 
 
 def test_the_vacuum_that_removes_the_last_file_ends_the_tombstone_and_keeps_the_first_mark() -> None:
@@ -307,17 +278,6 @@ def test_masked_rows_of_other_batches_in_rewritten_files_are_purged_too() -> Non
     assert [t.id for t in found] == ["C"]
     assert also_purged(ledger, FIELD, tuple(ledger.tombstones.values()), [MIXED]) == ()
     assert also_purged(ledger, FIELD, about, []) == ()
-
-
-def test_an_undo_of_such_a_batch_makes_the_vacuum_plan_again_and_its_tombstone_stays() -> None:
-    ledger = a_ledger("A", masked("C"))
-    plan = plan_vacuum(a_ledger("A"), 1, [MIXED], FIELD)
-    plan = replace(plan, applied=(*plan.applied, masked("C")))
-
-    result = purge(plan, ledger, MIXED)
-    assert (gone(result), marks(result), {t.id for t in result.vacuumed}) == ({"A"}, {"C": RUN}, {"A", "C"})
-
-    assert isinstance(plan_purge(plan, a_ledger("A"), [MIXED], RUN), PlanAgain)
 
 
 def test_a_searched_file_keeps_no_tombstone() -> None:

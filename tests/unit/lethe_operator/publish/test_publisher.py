@@ -209,25 +209,6 @@ def test_a_message_that_is_refused_holds_up_only_its_dataset_and_is_retried(lake
     assert shown[0].reason in ("", "MessageRefused")
 
 
-def test_trouble_is_shown_until_it_is_over(lake: Lake) -> None:
-    publisher = lake.publisher(SETTINGS.model_copy(update={"retry_base_seconds": 60, "retry_max_seconds": 60}))
-    lake.sink.failures = [SinkError(Reason.SINK_NOT_FOUND, "the topic events does not exist.")]
-    lake.history().commit(a_batch("A"))
-    dataset = lake.seen(publisher)
-    publisher.start()
-
-    wait_for(lambda: lake.changed)
-    shown = publisher.view(dataset)
-    assert (shown.reason, shown.message) == ("SinkNotFound", "the topic events does not exist.")
-    lake.clock.more = 100
-    with publisher._changed:
-        publisher._changed.notify_all()
-
-    wait_for(lambda: len(lake.changed) == 2)
-    assert publisher.view(dataset) == NO_TROUBLE
-    publisher.stop()
-
-
 def test_a_short_trouble_of_the_sink_is_not_shown(lake: Lake) -> None:
     publisher = lake.publisher()
     lake.sink.failures = [SinkError(Reason.SINK_UNAVAILABLE, "away")] * 3

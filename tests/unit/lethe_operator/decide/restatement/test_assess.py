@@ -195,12 +195,6 @@ def test_suspend_holds_it_and_a_run_under_way_goes_on() -> None:
     assert standing(suspended, of(suspended, AttemptState.ACTIVE)).phase == "Running"
 
 
-def test_cancel_before_a_run_changes_nothing_and_ends_it() -> None:
-    found = standing(a_restatement(cancel=True))
-
-    assert (found.phase, found.succeeded, found.reason) == ("Cancelled", "False", "Cancelled")
-
-
 def test_a_cancelled_one_is_as_its_author_wants_it_and_stalls_nobody_now_or_at_the_next_look() -> None:
     """Whoever deploys it waits for Ready, and would wait for ever; a warning would ask somebody to act."""
     cancelled = a_restatement(cancel=True)
@@ -215,15 +209,6 @@ def test_a_cancelled_one_is_as_its_author_wants_it_and_stalls_nobody_now_or_at_t
     assert [(e.reason, e.warning) for e in restatement_status.events("revert-a", RestatementStatus(), first)] == [
         ("Cancelled", False)
     ]
-
-
-def test_cancel_stops_the_run_first() -> None:
-    cancelled = a_restatement(cancel=True)
-    run = of(cancelled, AttemptState.ACTIVE)
-
-    found = standing(cancelled, run)
-
-    assert ("Unknown", "Cancelling", run.attempts[0].job) == (found.succeeded, found.reason, found.cancel_job)
 
 
 @pytest.mark.parametrize(
@@ -321,25 +306,6 @@ def test_a_replay_is_about_as_large_as_what_it_replaces() -> None:
 
 def named(*restatements: Restatement) -> list[str]:
     return [r.meta.name for r in in_order(restatements)]
-
-
-def test_a_replacement_comes_before_what_restates_it_even_if_it_is_younger() -> None:
-    first = a_replay("A", "B", "z-first")
-    second = a_replay("B", "C", "a-second", meta={"creationTimestamp": ago(hours=5).isoformat()})
-
-    assert named(second, first) == ["z-first", "a-second"]
-
-
-def test_then_by_creation_then_by_name() -> None:
-    old = a_restatement("z", meta={"creationTimestamp": ago(hours=5).isoformat()})
-
-    assert named(a_restatement("b"), a_restatement("a"), old) == ["z", "a", "b"]
-
-
-def test_a_chain_of_thousands_is_put_in_order() -> None:
-    chain = [a_replay(f"b{n}", f"b{n + 1}", f"r{5000 - n:05}") for n in range(2000)]
-
-    assert [r.meta.name for r in chain] == named(*reversed(chain))
 
 
 def test_a_circle_ends() -> None:

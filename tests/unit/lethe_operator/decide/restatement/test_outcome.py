@@ -9,7 +9,7 @@ from lethe_operator.resources.observed import AttemptState
 from lethe_operator.resources.restatement import Restatement
 
 from tests.support.builders import NOW, a_ledger, a_request_entry
-from tests.support.resources import a_group, a_restatement, a_result, a_run, a_table, an_attempt, condition
+from tests.support.resources import a_group, a_restatement, a_result, a_run, a_table, condition
 from tests.support.statuses import showing
 from tests.unit.lethe_operator.queueing import R, came, decided, ended, members
 
@@ -76,27 +76,6 @@ def test_one_that_the_run_kept_out_for_now_is_tried_again_after_growing_pauses(
     assert early.look_again == NOW + timedelta(seconds=1)
     assert condition(early.restatement_statuses["r1"], "Ready") == ("False", "StorageAway")
     assert condition(early.restatement_statuses["r1"], "Succeeded")[0] == "Unknown"
-
-
-def test_one_that_is_cancelled_in_a_group_does_not_stop_the_others() -> None:
-    """Whether it came too late is known at the end: what the ledger then holds has succeeded."""
-    cancelled = a_restatement("r0", batchIds=["b0"], cancel=True)
-    spec = a_group(R[0], R[1])
-    running, over = a_run(spec, an_attempt(spec)), ended(30, R[0], R[1], state=AttemptState.FAILED, exit_code=20)
-
-    during, after = decided(cancelled, R[1], runs=(running,)), decided(cancelled, R[1], runs=(over,))
-    landed = decided(
-        cancelled,
-        R[1],
-        runs=(over,),
-        world={"table": a_table(a_ledger(requests=[a_request_entry(r.key) for r in R[:2]]))},
-    )
-
-    assert during.delete_jobs == ()
-    assert condition(during.restatement_statuses["r0"], "Succeeded") == ("Unknown", "Cancelling")
-    assert after.restatement_statuses["r0"]["phase"] == "Cancelled"
-    assert members(after) == ["r1"]
-    assert landed.restatement_statuses["r0"]["phase"] == "Succeeded"
 
 
 def test_those_that_a_run_failed_with_are_tried_together_again_without_what_came_since() -> None:

@@ -14,7 +14,7 @@ from lethe_operator.resources.observed import Attempt, AttemptState, Engine, Obs
 from lethe_operator.runs import names
 from lethe_operator.runs.launch import dispatch, remind, withdraw
 from lethe_operator.runs.observe import Documents, runs_of
-from lethe_operator.settings import CommitterSettings, Settings
+from lethe_operator.settings import CommitterSettings
 
 from tests.support.builders import NOW, a_batch, a_ledger, a_request_entry, ago
 from tests.support.fake_cluster import FakeCluster, watched
@@ -323,7 +323,3 @@ def test_a_committer_is_there_while_it_renews_its_lease(lease: dict[str, Any], a
 
     assert found == WorkerView(alive, frozenset({"k"}))
     assert committer_view(objects, "elsewhere", "lethe-committer", NOW + timedelta(days=1)) == AWAY
-
-
-def test_without_the_chart_there_is_none() -> None:
-    assert Settings().committer.enabled is False

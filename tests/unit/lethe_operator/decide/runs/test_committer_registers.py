@@ -23,7 +23,6 @@ from tests.support.resources import (
     a_replay,
     a_restatement,
     a_restatement_run,
-    a_result,
     a_run,
     a_table,
     a_world,
@@ -95,16 +94,6 @@ def test_a_buffer_that_takes_long_to_list_is_left_to_a_job(more: int, engine: En
     world = replace(world, buffer=replace(world.buffer, objects=OBJECTS_AT_MOST + more))
 
     assert engines(decided(world)) == [("Consolidation", engine)]
-
-
-def test_what_the_committer_could_not_do_is_tried_by_a_job_at_once() -> None:
-    spec = a_consolidation(DUE, dataset=a_dataset(**REGISTERS))
-    said = a_result(spec, "Failed", reason="NeedsSpark", message="This needs Spark.")
-    failed = asked(spec, AttemptState.FAILED, exit_code=20, result=said, finished_seconds=10)
-
-    (launch,) = decided(waiting(runs=(failed,))).launches
-
-    assert (launch.engine, launch.run.run_id, launch.run.attempt) == (Engine.JOB, spec.run_id, 2)
 
 
 @pytest.mark.parametrize(("late", "engine"), [(-1, Engine.JOB), (1, Engine.COMMITTER)])

@@ -41,13 +41,6 @@ def test_a_transient_failure_is_tried_again_after_a_pause() -> None:
     assert (3, Failures(run=2), ago(seconds=-15)) == (verdict.number, verdict.failures, verdict.at)
 
 
-def test_a_pod_that_is_gone_is_a_transient_failure() -> None:
-    verdict = retry_state(a_run(SPEC, failed(exit_code=None)), 1, SETTINGS)
-
-    assert isinstance(verdict, RetryAt)
-    assert verdict.reason == "DriverLost"
-
-
 def test_exit_code_10_ends_it_until_the_dataset_changes() -> None:
     said = a_result(SPEC, "Failed", reason="BatchColumnType", message="it is int")
     run = a_run(SPEC, failed(exit_code=10, result=said))

@@ -35,12 +35,6 @@ def test_a_run_is_told_whether_it_rewrites_or_registers() -> None:
     assert register.run_id == rewrite.run_id
 
 
-def test_without_a_word_a_buffer_holds_parquet_and_the_tables_columns_stay() -> None:
-    run = run_specs.consolidation(a_dataset(), [a_buffered("A")])
-
-    assert (run.buffer.format, run.schema_evolution) == ("parquet", "Refuse")
-
-
 def test_batches_are_tracked_unless_the_dataset_says_otherwise() -> None:
     assert run_specs.consolidation(a_dataset(), [a_buffered("A")]).batch_tracking
     assert not run_specs.vacuum(

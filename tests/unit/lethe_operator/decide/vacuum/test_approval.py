@@ -68,17 +68,6 @@ def test_the_plan_is_shown_with_the_command_that_approves_it() -> None:
     assert story.status["vacuum"]["plan"]["digest"] == "d1"
 
 
-def test_a_vacuum_that_waits_for_approval_posts_an_event() -> None:
-    story = VacuumStory((MANUAL,))
-    story.start()
-    story.end("Planned", plan=a_plan("d1"))
-
-    story.decide()
-
-    (event,) = [e for e in story.events() if e.reason == "NeedsApproval"]
-    assert "lethe.dev/approve=d1" in event.message
-
-
 def test_the_annotation_starts_the_purge_of_that_plan() -> None:
     story = planned()
     approve(story, "d1")
@@ -255,15 +244,6 @@ def test_a_vacuum_that_was_started_before_an_approval_was_asked_for_is_not_tried
     story.wait(minutes=5)
 
     assert story.start().plan_only
-
-
-def test_a_manual_policy_that_becomes_automatic_purges() -> None:
-    story = planned()
-    story.policies = (a_policy(),)
-
-    spec = story.start()
-
-    assert (spec.plan_only, spec.approved_plan) == (False, "")
 
 
 def test_what_the_annotation_asks_for_has_to_be_approved_too() -> None:

@@ -198,15 +198,6 @@ def test_a_run_under_way_is_in_time_until_the_time_is_over() -> None:
     assert story.on_time == ("False", "EvictByMissed")
 
 
-def test_the_rows_of_an_erase_have_a_deadline_too() -> None:
-    """Their tombstone is none: what hides them is of Iceberg's own, and the obligation lies in the ledger."""
-    owed = a_ledger(erasures=(Erasure("ns/erase/1", 3, NOW + HOUR),))
-    story = VacuumStory((a_policy(),), owed)
-
-    assert story.start() is not None
-    assert story.launched[0].vacuum.evict_by_lead_seconds == 86_400  # type: ignore[union-attr]
-
-
 def test_an_erasure_that_a_tag_blocks_is_checked_again_without_a_commit() -> None:
     """The tag is removed, and no snapshot shows it."""
     owed = a_ledger(erasures=(Erasure("ns/erase/1", 3, NOW + HOUR),))

@@ -16,7 +16,6 @@ from tests.support.resources import SETTINGS, a_dataset, a_policy, a_run, a_tabl
 from tests.support.statuses import a_policy_status, document, vacuum_documents
 
 FOUR = a_table(a_ledger("A", "B", "C", "D"))
-NOW_PLEASE = {"annotations": {"lethe.dev/vacuum-now": "2026-03-01"}}
 
 
 def decided(
@@ -118,16 +117,6 @@ def test_one_vacuum_per_snapshot_however_it_ended() -> None:
     assert None is not decided(a_policy(), runs=(done,), table=a_table(FOUR.ledger, head_id=5)).launch
 
 
-def test_a_failed_vacuum_is_repeated_after_its_pause() -> None:
-    early = decided(
-        a_policy(), runs=(a_run(a_vacuum(), attempt(AttemptState.FAILED, exit_code=20, finished_seconds=5)),)
-    )
-    late = decided(a_policy(), runs=(a_run(a_vacuum(), attempt(AttemptState.FAILED, exit_code=20)),))
-
-    assert (None, ago(seconds=-5)) == (early.launch, early.look_again)
-    assert late.launch.run.attempt == 2  # type: ignore[union-attr]
-
-
 def test_a_failed_vacuum_that_committed_is_not_repeated() -> None:
     run = a_run(a_vacuum(), attempt(AttemptState.FAILED, exit_code=None))
     table = a_table(a_ledger("A"), run_ids=frozenset({run.run_id}))
@@ -155,17 +144,6 @@ def test_a_vacuum_that_failed_for_good_rests_before_another_snapshot_is_tried() 
 
     assert (None, ago(seconds=-60)) == (after(300).launch, after(300).look_again)
     assert None is not after(360).launch
-
-
-def test_the_annotation_asks_for_one_vacuum_below_every_trigger() -> None:
-    dataset = a_dataset(meta=NOW_PLEASE)
-    table = a_table(a_ledger("A"))
-
-    verdict = decided(a_policy(), dataset=dataset, table=table)
-    done = a_run(verdict.launch.run, an_attempt(verdict.launch.run, AttemptState.SUCCEEDED))  # type: ignore[union-attr]
-
-    assert told(verdict) == ("Due", "VacuumNow")
-    assert None is decided(a_policy(), dataset=dataset, table=table, runs=(done,)).launch
 
 
 def with_entry(old: dict[str, Any], **entry: Any) -> dict[str, Any]:

@@ -132,12 +132,6 @@ def test_without_a_word_of_it_nothing_but_purging_and_expiry_is_done() -> None:
     assert (spec.maintenance, spec.expire_snapshots, spec.max_bytes, spec.stop_by) == (Maintenance(), True, None, None)
 
 
-def test_orphans_are_three_days_old_by_default() -> None:
-    spec = VacuumStory((a_policy(maintenance={"removeOrphanFiles": {}}),)).start()
-
-    assert (spec.maintenance.remove_orphan_files, spec.maintenance.orphan_files_older_than_seconds) == (True, 259_200)
-
-
 @pytest.mark.parametrize(("limit", "told"), [(None, 17_280), (3600, 3600), (604_800, 17_280)])
 def test_a_run_begins_no_step_so_late_that_kubernetes_would_stop_it(limit: int | None, told: int) -> None:
     """Four fifths of the six hours after which its Job is stopped."""
