@@ -225,11 +225,11 @@ REFUSED = {
     ),
     "an unknown kind of deletes": (
         dataset_manifest(deletes="CopyOnWrite"),
-        'supported values: "Ledger", "DeletionVectors", "PositionDeletes"',
+        'supported values: "Auto", "Ledger", "DeletionVectors", "PositionDeletes"',
     ),
     "equality deletes": (
         dataset_manifest(deletes="EqualityDeletes"),
-        'supported values: "Ledger", "DeletionVectors", "PositionDeletes"',
+        'supported values: "Auto", "Ledger", "DeletionVectors", "PositionDeletes"',
     ),
     "files of another format that are registered": (
         dataset_manifest(buffer={"uri": "s3://l/b", "format": "orc"}, consolidation={"mode": "Register"}),

@@ -103,7 +103,7 @@ def test_a_spec_changes_the_generation_and_a_status_does_not(datasets: Client) -
     with_status = datasets.patch("a", {"status": {"observedGeneration": 1}, "spec": {"deletes": "x"}}, "status")
     with_spec = datasets.patch("a", {"spec": {"consolidation": {"minBatches": 7}}, "status": {"lost": True}})
 
-    assert (with_status["metadata"]["generation"], with_status["spec"]["deletes"]) == (1, "Ledger")
+    assert (with_status["metadata"]["generation"], with_status["spec"]["deletes"]) == (1, "Auto")
     assert (with_spec["metadata"]["generation"], with_spec["status"]) == (2, {"observedGeneration": 1})
 
 
