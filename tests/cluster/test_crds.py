@@ -124,7 +124,7 @@ def test_defaults_are_in_the_stored_resource(cluster: Cluster) -> None:
     assert (spec["buffer"]["layout"], spec["buffer"]["retentionSeconds"], spec["deletes"]) == (
         "Directory",
         86400,
-        "Ledger",
+        "Auto",
     )
     assert "runTemplate" not in spec
     assert not any(restatement["spec"][name] for name in ("dryRun", "suspend", "cancel"))

@@ -163,12 +163,12 @@ def test_of_two_datasets_that_are_due_at_once_one_waits_for_the_other(stories: C
 
 
 def check_record(story: ClusterStory, erasure: dict[str, Any], files: frozenset[str]) -> None:
-    """It lies beside the table, is what its digest says, and tells of these files."""
+    """It lies beside the table, is what its digest says, and tells of these files and their native deletes."""
     content = story.lake.get(erasure["record"])
     record = json.loads(content)
     assert hashlib.sha256(content).hexdigest() == erasure["recordSha256"]
     assert record["table"]["name"] == story.table
-    assert record["files-count"] == len(files)
+    assert record["files-count"] == 2 * len(files)
     assert story.lake.catalog.load_table(story.table).location() in erasure["record"]
     check_signature(story, erasure)
 

@@ -62,16 +62,14 @@ def vectors(stories: Callable[[str], ClusterStory]) -> ClusterStory:
 
 
 def test_deletion_vectors_hide_a_revert_from_all_readers(vectors: ClusterStory) -> None:
-    """No data file is written for it, and one of nothing else goes at once. The tombstone is there beside it."""
+    """No data file is written for it, and none goes, so that an Undo could show the rows. The tombstone is there beside it."""
     before = data_files(vectors)
 
     revert(vectors, "revert", "a", "whole")
 
     assert vectors.lake.plain_rows(vectors.table) == vectors.expected
     assert rows_by_spark(vectors.cluster, vectors.lake.services, vectors.table) == vectors.expected
-    after = data_files(vectors)
-    assert after < before
-    assert len(before - after) == 1
+    assert data_files(vectors) == before
     assert "a" in {t["id"] for t in vectors.lake.tombstones(vectors.table)}
 
 
