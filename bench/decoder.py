@@ -1,4 +1,4 @@
-"""What decoders cost: consolidations of small files by this checkout and by an older one. `python -m bench.decoder FOLDER`.
+"""What decoders cost: small files are consolidated by this checkout and an older one. `python -m bench.decoder FOLDER [FILES]`.
 
 FOLDER is a checkout without decoders: `git worktree add FOLDER 9b47d211`. Prints for each format the processor time for each
 file, as the median of all rounds, and the median of the ratios of each round.
@@ -34,7 +34,9 @@ from lethe_spark.run.launching import class_path, jar_folders
 from tests.spark.conftest import SPARK_CONFS
 from tests.support.lake import CATALOG, Lake
 
-FILES, BATCHES, ROWS = 400, 20, 275
+FILES: Final = 400
+"""Files of a consolidation, unless the command names another number."""
+BATCHES, ROWS = 20, 275
 ROUNDS, ROUNDS_TO_WARM_UP = 9, 3
 FORMATS: Final = (FileFormat.PARQUET, FileFormat.JSON, FileFormat.CSV, FileFormat.AVRO)
 NAMES: Final = ("carrier", "origin", "dest", "tail")
@@ -72,9 +74,9 @@ def write(format_: FileFormat, table: pa.Table) -> bytes:
     return out.getvalue()
 
 
-def fill(folder: Path, format_: FileFormat) -> None:
+def fill(folder: Path, format_: FileFormat, files: int) -> None:
     """Write the batches."""
-    for n in range(FILES):
+    for n in range(files):
         batch = folder / f"batch_id=b{n % BATCHES:03d}"
         batch.mkdir(parents=True, exist_ok=True)
         (batch / f"part-{n}.{format_}").write_bytes(write(format_, rows(n)))
@@ -98,7 +100,7 @@ def processor_time() -> float:
     return sum(times[pid][1] for pid in family)
 
 
-def consolidate(home: Path) -> None:
+def consolidate(home: Path, files: int) -> None:
     """Consolidate each folder that stdin names into a new table, and say the milliseconds for each file.
 
     This is the process of a checkout: what it calls must be in both.
@@ -125,19 +127,19 @@ def consolidate(home: Path) -> None:
         result = story.run(spec)
         time.sleep(0.3)  # until decoders have ended
         spent = processor_time() - before
-        assert result.rows_added == FILES * ROWS, result
-        print(spent / FILES * 1000, file=answers, flush=True)
+        assert result.rows_added == files * ROWS, result
+        print(spent / files * 1000, file=answers, flush=True)
     os._exit(0)
 
 
-def main(checkouts: list[Path]) -> None:
+def main(checkouts: list[Path], files: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for format_ in FORMATS:
-            fill(Path(folder) / format_, format_)
+            fill(Path(folder) / format_, format_, files)
         processes: list[Any] = []
         for n, checkout in enumerate(checkouts):
             paths = os.pathsep.join(str(checkout / part) for part in ("operator", "spark_apps", ""))
-            command = [sys.executable, "-P", __file__, "--home", f"{folder}/home{n}"]
+            command = [sys.executable, "-P", __file__, "--home", f"{folder}/home{n}", str(files)]
             environ = {**os.environ, "PYTHONPATH": paths}
             pipe = subprocess.PIPE
             processes.append(subprocess.Popen(command, cwd=checkout, env=environ, stdin=pipe, stdout=pipe, text=True))
@@ -167,6 +169,6 @@ def report(format_: FileFormat, rounds: list[list[float]]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--home":
-        consolidate(Path(sys.argv[2]))
+        consolidate(Path(sys.argv[2]), int(sys.argv[3]))
     else:
-        main([Path.cwd(), Path(sys.argv[1])])
+        main([Path.cwd(), Path(sys.argv[1])], int(sys.argv[2]) if len(sys.argv) > 2 else FILES)
