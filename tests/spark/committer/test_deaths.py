@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from lethe import tracing
 from lethe.contract.run import RunSpec
+from lethe.contract.settings import Deletes
 from lethe_spark.apps.session import make_session
 from lethe_spark.run.context import KILLED
 from pyspark.sql import SparkSession
@@ -17,6 +18,7 @@ from tests.spark.committer.runs import ALL, a_revert, an_undo, begun
 from tests.spark.parameters import pairs, some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.mailbox import Process, committer, serving
+from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Story, of_batches
 from tests.support import trace_collector
 from tests.support.lake import CATALOG, Lake
@@ -68,6 +70,30 @@ def test_a_run_whose_committer_died_is_carried_out_once_by_the_next(
     assert reported is not None
     assert reported.begun == 2
     story.check_reads(of_batches("B", "C"))
+
+
+@pytest.mark.parametrize(
+    "step", some(["after-search", "before-commit", "after-commit", "before-result"], "after-commit")
+)
+@pytest.mark.parametrize("version", some([2, 3], 3))
+def test_native_deletes_whose_committer_died_are_committed_once(
+    spark: SparkSession, another: Namespace, lake: Lake, log_file: Path, step: str, version: int
+) -> None:
+    story = Native.begin(spark, lake, format_version=version, deletes=Deletes.AUTO).filled("AB", "C")
+    spec = a_revert(story, "A", "C")
+    another.ask(spec)
+    with committer(another.server, lake, log_file, crash_at=step) as dying:
+        assert dying.wait() == KILLED, dying.log[-3000:]
+    seen = story.plain()
+
+    with committer(another.server, lake, log_file) as process:
+        result = another.result(spec)
+
+    committed = step in ("after-commit", "before-result")
+    assert seen == (of_batches("B") if committed else of_batches("A", "B", "C"))
+    assert result.outcome == ("AlreadyCommitted" if committed else "Committed"), process.log[-3000:]
+    assert commits_of(story, spec) == [1]
+    story.check_native(of_batches("B"))
 
 
 def test_after_its_jvm_dies_the_process_ends_and_its_successor_carries_out_the_mailbox_once_and_in_order(
