@@ -5,11 +5,15 @@ Java's method handles, used as Java lambdas, so that Java calls Java without a c
 
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 from py4j.java_gateway import JavaClass, JavaMember
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
+
+HANDLES_KEPT: Final = 64
+"""Classes and methods that are looked up once. A look-up asks the JVM about all methods of a class."""
 
 
 def gateway(spark: SparkSession) -> Any:
@@ -113,6 +117,7 @@ def table_cache(spark: SparkSession) -> Any:
     return JavaMember("get", None, "z:org.apache.iceberg.spark.SparkTableCache", client)()
 
 
+@lru_cache(HANDLES_KEPT)
 def method(jvm: Any, class_name: str, name: str, last_parameter: str) -> Any:
     """A handle to the public method of this name whose last parameter has this type."""
     for found in java_class(jvm, class_name).getMethods():
@@ -122,6 +127,7 @@ def method(jvm: Any, class_name: str, name: str, last_parameter: str) -> Any:
     raise RuntimeError(f"this JVM has no {class_name}.{name}(…, {last_parameter})")
 
 
+@lru_cache(HANDLES_KEPT)
 def getter(jvm: Any, class_name: str, name: str) -> Any:
     """A handle to the public method of this name without parameters, with type Object to Object."""
     for found in java_class(jvm, class_name).getMethods():
@@ -137,6 +143,7 @@ def as_interface(jvm: Any, interface: str, handle: Any) -> Any:
     return proxies.asInterfaceInstance(java_class(jvm, interface), handle)
 
 
+@lru_cache(HANDLES_KEPT)
 def java_class(jvm: Any, name: str) -> Any:
     """The class, loaded by the class loader that has Iceberg's classes."""
     return jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)

@@ -142,11 +142,13 @@ class IcebergTable:
     def lost_specs(self) -> frozenset[int]:
         """The ids of the partition specs of which Iceberg can no longer write partitions.
 
-        The column of a field was dropped, and with it the type of the field's values.
+        The column of a field was dropped, and with it the type of the field's values. The field was dropped before that, so there
+        is a later spec.
         """
+        specs = self.java.specs()
         return frozenset(
             int(spec.specId())
-            for spec in self.java.specs().values()
+            for spec in (specs.values() if int(specs.size()) > 1 else ())
             for position, field in enumerate(each(spec.fields()))
             if not field.transform().isVoid()
             and str(spec.partitionType().fields().get(position).type().typeId().toString()) == "UNKNOWN"
