@@ -207,7 +207,7 @@ class EventsView:
 
 
 class AttemptState(StrEnum):
-    """How an attempt stands, as far as the operator has observed it."""
+    """The state of an attempt, as far as the operator has observed it."""
 
     ACTIVE = "Active"
     SUCCEEDED = "Succeeded"

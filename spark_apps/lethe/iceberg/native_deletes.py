@@ -20,9 +20,9 @@ DELETED: Final = 2
 """The status of a deleted manifest entry."""
 _EQUALITY: Final = 2
 """The content type of an equality delete file."""
-_FILE_PATH: Final = 2147483546
+FILE_PATH: Final = 2147483546
 """The field id, in a file of position deletes, of the data file's path."""
-_POSITION: Final = 2147483545
+POSITION: Final = 2147483545
 """The field id, in a file of position deletes, of the row's position."""
 _NONE: Final[frozenset[str]] = frozenset()
 Vector: TypeAlias = tuple[str, int]
@@ -104,7 +104,7 @@ def holds_values(file: Mapping[str, Any]) -> bool:
     Equality deletes do, and position deletes if they have a copy of each row.
     """
     metrics = (*(file.get("value_counts") or ()), *(file.get("lower_bounds") or ()))
-    return file["content"] == _EQUALITY or not {_FILE_PATH, _POSITION}.issuperset(int(m["key"]) for m in metrics)
+    return file["content"] == _EQUALITY or not {FILE_PATH, POSITION}.issuperset(int(m["key"]) for m in metrics)
 
 
 def vectors(io: FileIO, manifests: Iterable[ManifestFile]) -> dict[str, frozenset[Vector]]:
@@ -133,4 +133,4 @@ def referenced(file: Mapping[str, Any]) -> str | None:
 
 
 def _bound(bounds: Iterable[Mapping[str, Any]] | None) -> bytes | None:
-    return next((b["value"] for b in bounds or () if b["key"] == _FILE_PATH), None)
+    return next((b["value"] for b in bounds or () if b["key"] == FILE_PATH), None)

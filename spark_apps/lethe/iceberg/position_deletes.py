@@ -19,20 +19,20 @@ from pyiceberg.io import FileIO
 from pyroaring import FrozenBitMap64
 
 from lethe.files.native_deletes import NO_POSITIONS
+from lethe.iceberg.native_deletes import FILE_PATH, POSITION
 
 PARALLEL_FILES: Final = 8
 """Files that are written or read at a time."""
 _MAGIC: Final = b"\xd1\xd3\x39\x64"
 """The format of a deletion vector: its length, these bytes, a portable 64-bit Roaring bitmap, a checksum."""
-_PUFFIN: Final = b"PFA1"
+PUFFIN: Final = b"PFA1"
+"""The first and the last bytes of a Puffin file."""
 _ROW_POSITION: Final = 2_147_483_645
 """Field id of Iceberg's metadata column `_pos`, which deletion vectors are about."""
-_FILE_PATH: Final = 2_147_483_546
-_POSITION: Final = 2_147_483_545
 _SCHEMA: Final = pa.schema(
     [
-        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(_FILE_PATH)}),
-        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(_POSITION)}),
+        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(FILE_PATH)}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION)}),
     ]
 )
 _ROWS_AT_ONCE: Final = 1_000_000
@@ -92,7 +92,7 @@ def _write_vector(files: FileIO, deletes: DeletesOfFile) -> str:
                 "fields": [_ROW_POSITION],
                 "snapshot-id": -1,
                 "sequence-number": -1,
-                "offset": len(_PUFFIN),
+                "offset": len(PUFFIN),
                 "length": len(blob),
                 "properties": {"referenced-data-file": deletes.data_file, "cardinality": str(len(deletes.positions))},
             }
@@ -100,9 +100,9 @@ def _write_vector(files: FileIO, deletes: DeletesOfFile) -> str:
         "properties": {"created-by": "Lethe"},
     }
     text = json.dumps(footer).encode()
-    end = struct.pack("<ii", len(text), 0) + _PUFFIN
-    content = b"".join((_PUFFIN, blob, _PUFFIN, text, end))
-    known = {"content-offset": len(_PUFFIN), "content-size-in-bytes": len(blob)}
+    end = struct.pack("<ii", len(text), 0) + PUFFIN
+    content = b"".join((PUFFIN, blob, PUFFIN, text, end))
+    known = {"content-offset": len(PUFFIN), "content-size-in-bytes": len(blob)}
     return _written(files, deletes, "puffin", content, known)
 
 
@@ -129,7 +129,7 @@ def _bounds(data_file: str, position: int) -> dict[str, Any]:
     Those of the path are exact: some readers know only by them to which file the deletes apply.
     """
     values = [data_file.encode().hex().upper(), struct.pack("<q", position).hex().upper()]
-    return {"keys": [_FILE_PATH, _POSITION], "values": values}
+    return {"keys": [FILE_PATH, POSITION], "values": values}
 
 
 def _written(files: FileIO, deletes: DeletesOfFile, format_name: str, content: bytes, known: Mapping[str, Any]) -> str:

@@ -34,6 +34,7 @@ from lethe.erasure.record import canonical
 from lethe.erasure.strays import DATA_FILES, OTHER, UNKNOWN, StrayContent
 from lethe.files.increment import SnapshotFiles
 from lethe.iceberg.facts import TableFacts
+from lethe.iceberg.position_deletes import PUFFIN
 from lethe.iceberg.snapshot_files import SnapshotView
 from lethe.ledger.format import FORMATS
 from lethe.ledger.ledger import BatchEntry, BatchState
@@ -68,7 +69,6 @@ POSITIONS_OF_PARTITION: Final = StrayContent(of_table=True)
 """Deletes by position whose paths have values of a partition: their own path, or those of the data files that they name."""
 _PARQUET: Final = (b"PAR1", b"PARE")
 _ORC: Final = b"ORC"
-_PUFFIN: Final = b"PFA1"
 _POSITIONS: Final = ["file_path", "pos"]
 _FIELD_ID: Final = b"PARQUET:field_id"
 _HEADER_BYTES: Final = 4 * 2**20
@@ -280,7 +280,7 @@ def content_of(stream: BinaryIO, path: str, field_id: int, schema: Schema | None
         return _of_parquet(stream, path, field_id, schema)
     if start[:4] == _AVRO:
         return _of_avro(stream, path, field_id)
-    if start[:4] == _PUFFIN:
+    if start[:4] == PUFFIN:
         files = _files_of_vectors(stream)
         return OTHER if files is None else _of_positions((path, *files))
     if start[:3] == _ORC or path.endswith(DATA_FILES):
@@ -391,7 +391,7 @@ def _files_of_vectors(stream: BinaryIO) -> list[str] | None:
         stream.seek(end - 12)
         tail = stream.read(12)
         size, flags = int.from_bytes(tail[:4], "little"), tail[4]
-        if tail[8:] != _PUFFIN or flags or size > _HEADER_BYTES:
+        if tail[8:] != PUFFIN or flags or size > _HEADER_BYTES:
             return None
         stream.seek(end - 12 - size)
         blobs = json.loads(stream.read(size))["blobs"]

@@ -12,6 +12,7 @@ from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import partition_text_of_json
 from lethe.files.native_deletes import DeletedPositions
 from lethe.iceberg.delete_entries import DeletesKey
+from lethe.iceberg.native_deletes import FILE_PATH
 from lethe.iceberg.position_deletes import DeletesOfFile, read_positions, write_position_deletes, write_vectors
 from pyiceberg.io import FileIO
 from pyroaring import FrozenBitMap64
@@ -31,8 +32,6 @@ _ONLY: Final = -1
 """Stands for the id of a table's only partition spec."""
 _POSITIONAL: Final = "position-deletes"
 _BOUNDS: Final = ("lower-bounds", "upper-bounds")
-_FILE_PATH: Final = 2_147_483_546
-"""Field id, in position deletes, of the data file's path."""
 
 
 @dataclass(frozen=True)
@@ -417,7 +416,7 @@ def is_file_scoped(document: Mapping[str, Any]) -> bool:
     if document.get("referenced-data-file") is not None:
         return True
     bounds = [dict(zip(b["keys"], b["values"], strict=True)) for k in _BOUNDS if (b := document.get(k)) is not None]
-    paths = [b.get(_FILE_PATH) for b in bounds]
+    paths = [b.get(FILE_PATH) for b in bounds]
     return len(paths) == 2 and paths[0] is not None and paths[0] == paths[1]
 
 

@@ -5,10 +5,9 @@ request. Native deletes are of the kind in `spec.deletes`; `lethe.files.native_d
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, TypeAlias
 
 from lethe.base.errors import InputError, LedgerError, TableError, TransientError
 from lethe.contract.result import Phase, RequestResult, RestatementGroupResult, RunOutcome
@@ -19,7 +18,6 @@ from lethe.restatement.group import plan_dry_run, set_aside
 from lethe.restatement.plan import PlanScope, ReplacementRows
 from lethe.search.candidates import candidates
 from lethe.search.positions import Wanted
-from pyroaring import FrozenBitMap64
 
 from lethe_spark.commit import replacement_files
 from lethe_spark.commit.group_commit import (
@@ -43,11 +41,6 @@ from lethe_spark.run.context import RunContext, with_digests
 from lethe_spark.sql.searching import named, search_batches, semi_join
 
 log = logging.getLogger(__name__)
-_BATCHES: Final = "batches"
-_VECTORS: Final = NativeDeletes.DELETION_VECTORS
-_POSITIONS: Final = NativeDeletes.POSITION_DELETES
-Found: TypeAlias = Mapping[str, Mapping[str, FrozenBitMap64]]
-"""Positions of rows, by the path of a file, then by batch id."""
 
 
 def write_replacements(
