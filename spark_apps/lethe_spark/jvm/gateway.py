@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from py4j.java_gateway import JavaClass, JavaMember
+from py4j.java_gateway import JavaClass, JavaMember, JavaPackage
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 HANDLES_KEPT: Final = 64
 """Classes and methods that are looked up once. A look-up asks the JVM about all methods of a class."""
+GATEWAYS_KEPT: Final = 4
+"""Gateways whose names of classes are kept. A process has one."""
 
 
 def gateway(spark: SparkSession) -> Any:
@@ -34,12 +36,32 @@ def jvm(spark: SparkSession) -> Any:
     Raises:
         RuntimeError: The session has no JVM (Spark Connect).
     """
-    return gateway(spark).jvm
+    return names_of(gateway(spark))
+
+
+class JavaNames:
+    """Java's packages and classes as attributes. Each is looked up once: py4j itself asks the JVM at each mention."""
+
+    def __init__(self, names: Any) -> None:
+        self._names = names
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._names, name)
+        if isinstance(value, JavaPackage):
+            value = JavaNames(value)
+        setattr(self, name, value)
+        return value
+
+
+@lru_cache(GATEWAYS_KEPT)
+def names_of(gateway: Any) -> JavaNames:
+    """Java's packages and classes, as a gateway sees them."""
+    return JavaNames(gateway.jvm)
 
 
 def has_class(spark: SparkSession, name: str) -> bool:
     """Whether a class is in the class path of a session."""
-    package = jvm(spark)
+    package = gateway(spark).jvm  # not by names that are kept: a jar may be added later
     for part in name.split("."):
         package = getattr(package, part)  # a package, until the last part
     return isinstance(package, JavaClass)

@@ -12,7 +12,7 @@ from lethe.uri import local_path
 
 from lethe_spark.jvm.data_files import key_of_deletes
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_message, reading, transient
-from lethe_spark.jvm.gateway import as_interface, each, getter, java_class, java_list, method
+from lethe_spark.jvm.gateway import as_interface, each, getter, java_class, java_list, method, names_of
 from lethe_spark.jvm.table import IcebergTable
 
 
@@ -209,7 +209,7 @@ class JvmMetadata:
 
     def __init__(self, gateway: Any) -> None:
         """Of a session, or of a JVM without one; see `lethe_spark.jvm.gateway`."""
-        self._jvm = gateway.jvm
+        self._jvm = names_of(gateway)
 
     def created(self, location: str, request: str) -> str:
         """The metadata of a new table.
@@ -312,7 +312,7 @@ def escape_requests(gateway: Any) -> None:
     Raises:
         InputError: UnsupportedIceberg, if this session's Iceberg has no such setting.
     """
-    java = gateway.jvm.java.lang
+    java = names_of(gateway).java.lang
     object_mapper, shaded = (
         "org.apache.iceberg.rest.RESTObjectMapper",
         "org.apache.iceberg.shaded.com.fasterxml.jackson.core",

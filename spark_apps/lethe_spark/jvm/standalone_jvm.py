@@ -8,17 +8,20 @@ import logging
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
 from lethe_spark.jvm.errors import JvmError, says_no_such_table, transient, unknown_type, unparsed_type
-from lethe_spark.jvm.gateway import listen_for_callbacks
+from lethe_spark.jvm.gateway import listen_for_callbacks, names_of
 from lethe_spark.jvm.table import IcebergTable
 
 log = logging.getLogger(__name__)
+
+_HADOOP: Final = "spark.hadoop."
+"""The prefix of Hadoop's settings among Spark's."""
 
 HEAP: Final = "256m"
 OPTIONS: Final = (
@@ -42,6 +45,8 @@ class SmallJvm:
 
     gateway: Any
     process: "subprocess.Popen[bytes]"
+    hadoop: Mapping[str, str] = field(default_factory=dict)
+    """Settings of Hadoop."""
 
     @classmethod
     def start(cls, confs: Mapping[str, str], heap: str = HEAP) -> "SmallJvm":
@@ -60,7 +65,8 @@ class SmallJvm:
         api = gateway.jvm.org.apache.logging.log4j
         api.core.config.Configurator.setRootLevel(api.Level.WARN)
         listen_for_callbacks(gateway)  # before several threads use the gateway
-        return cls(gateway, gateway.proc)
+        hadoop = {key.removeprefix(_HADOOP): value for key, value in confs.items() if key.startswith(_HADOOP)}
+        return cls(gateway, gateway.proc, hadoop)
 
     def answers(self) -> bool:
         """Whether the JVM answers. Waits without a limit."""
@@ -82,12 +88,14 @@ class SmallJvm:
         Raises:
             TransientError: The catalog does not answer.
         """
-        jvm = self.gateway.jvm
+        jvm = names_of(self.gateway)
         java_properties = jvm.java.util.HashMap()
         for key, value in with_timeouts(properties).items():
             java_properties.put(key, value)
         try:
             configuration = jvm.org.apache.hadoop.conf.Configuration()
+            for key, value in self.hadoop.items():
+                configuration.set(key, value)
             java = jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(name, java_properties, configuration)
         except JvmError as e:
             raise transient(e, f"opening the catalog {name}") from e
@@ -109,11 +117,11 @@ class JvmCatalog:
             TransientError: A dependency is temporarily unavailable.
         """
         gateway = self.jvm.gateway
-        identifier = gateway.jvm.org.apache.iceberg.catalog.TableIdentifier.parse(table)
+        identifier = names_of(gateway).org.apache.iceberg.catalog.TableIdentifier.parse(table)
         try:
             java = self.java.loadTable(identifier)
         except JvmError as e:
-            if says_no_such_table(gateway.jvm, e):
+            if says_no_such_table(names_of(gateway), e):
                 return None
             if (kind := unparsed_type(e)) is not None:
                 raise unknown_type(f"{self.name}.{table}", kind) from e

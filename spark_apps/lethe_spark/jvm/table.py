@@ -14,7 +14,7 @@ from lethe.storage.properties import may_be_unsafe, require_safe_table
 from pyiceberg.schema import Schema
 
 from lethe_spark.jvm.errors import JvmError, reading, says_another_table, transient
-from lethe_spark.jvm.gateway import each
+from lethe_spark.jvm.gateway import each, names_of
 
 _TABLE: Final = "org.apache.iceberg.BaseTable"
 
@@ -42,8 +42,8 @@ class IcebergTable:
 
     @property
     def jvm(self) -> Any:
-        """The gateway's view of the JVM, whose attributes are Java's packages and classes."""
-        return self.gateway.jvm
+        """Java's packages and classes."""
+        return names_of(self.gateway)
 
     @property
     def full_name(self) -> str:
@@ -234,7 +234,7 @@ def _planned_from_manifests(gateway: Any, java: Any) -> Any:
     """
     if str(java.getClass().getName()) == _TABLE:
         return java
-    return gateway.jvm.org.apache.iceberg.BaseTable(java.operations(), java.name())
+    return names_of(gateway).org.apache.iceberg.BaseTable(java.operations(), java.name())
 
 
 def layout_properties(batch_column: str, field_id: int, *, partitioned: bool) -> dict[str, str]:

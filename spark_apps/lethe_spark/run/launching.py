@@ -24,6 +24,10 @@ QUICK_START: Final = "-XX:TieredStopAtLevel=1"
 """For a JVM that lives for seconds, or whose work Python does: Java's second compiler would take more time than it saves."""
 NO_DUMPS: Final = ("-XX:-CreateCoredumpOnCrash", "-XX:-HeapDumpOnOutOfMemoryError")
 """The memory of a run holds values of rows, also erased ones. It must not get onto a disk. See `lethe_spark.run.core_dumps`."""
+LOCAL_FILES_JAR: Final = "/hadoop-bare-naked-local-fs-"
+"""In the path of a jar that only the folder of jars outside the image has."""
+LOCAL_FILES: Final = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
+"""The class of that jar. Hadoop's own starts a process (`chmod`) for each local file that it creates, which takes 15 ms."""
 ARCHIVE: Final = "classes.jsa"
 """The file, in the folder of the jars, that archive_classes.py makes."""
 
@@ -55,6 +59,8 @@ def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
         settings.setdefault("spark.authenticate", "true")
     folders = jar_folders(environ)
     settings.setdefault("spark.driver.extraClassPath", os.pathsep.join(class_path(folders)))
+    if LOCAL_FILES_JAR in settings["spark.driver.extraClassPath"]:
+        settings.setdefault("spark.hadoop.fs.file.impl", LOCAL_FILES)
     # user.home: if the uid has no passwd entry, Java sets it to "?", and libraries write to a folder of that name.
     options = f"{' '.join(NO_DUMPS)} -Djava.io.tmpdir={scratch} -Duser.home={tempfile.gettempdir()} -Duser.timezone=UTC"
     if os.path.exists(archive := f"{folders[0]}/{ARCHIVE}"):

@@ -15,7 +15,7 @@ import pytest
 from lethe import tracing
 from lethe.contract.result import Phase
 from lethe.contract.run import RunBoundary, TableRef
-from lethe_spark.run.launching import ARCHIVE
+from lethe_spark.run.launching import ARCHIVE, LOCAL_FILES
 from lethe_spark.run.progress import running_tasks
 from pyspark.sql import SparkSession
 
@@ -31,6 +31,14 @@ def test_a_jvm_maps_the_archive_of_classes(spark: SparkSession) -> None:
     pid = spark._jvm.java.lang.ProcessHandle.current().pid()
 
     assert f"/{ARCHIVE}\n" in Path(f"/proc/{pid}/maps").read_text()
+
+
+def test_local_files_are_created_without_a_process_for_each(spark: SparkSession) -> None:
+    assert spark._jvm is not None
+    hadoop = spark._jvm.org.apache.hadoop
+    path, configuration = hadoop.fs.Path("file:///tmp"), spark._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+
+    assert path.getFileSystem(configuration).getClass().getName() == LOCAL_FILES
 
 
 def test_an_unknown_catalog_ends_with_10_before_spark_starts(flights: Flights, driver: Driver) -> None:

@@ -97,6 +97,14 @@ def test_an_archive_of_classes_is_used_where_there_is_one(image: dict[str, str])
     assert f"-XX:SharedArchiveFile={archive} " in launch_confs({}, image)["spark.driver.extraJavaOptions"]
 
 
+def test_outside_the_image_hadoop_starts_no_process_for_each_local_file(image: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "hadoop-bare-naked-local-fs-0.1.0.jar").touch()
+
+    assert "spark.hadoop.fs.file.impl" not in launch_confs({}, image)
+    confs = launch_confs({}, {**image, "LETHE_JARS": str(tmp_path)})
+    assert confs["spark.hadoop.fs.file.impl"] == "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
+
+
 def a_java(home: Path, version: str | None = "17.0.2") -> Path:
     (home / "bin").mkdir(parents=True)
     (home / "bin" / "java").touch(mode=0o755)
