@@ -1,26 +1,31 @@
 """Another engine adds columns of types that Lethe does not read or write. Batches go on, and later all is well without them."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import lethe
 import lethe_spark
+import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.contract.run import CreateTable, TableRef
-from lethe.contract.settings import Deletes
+from lethe.contract.run import BufferRef, CreateTable, TableRef
+from lethe.contract.settings import Deletes, FileFormat
 from lethe.files.bounds import partitions_of_batches
 from lethe_spark.jvm.commit import find_staged, stage
 from lethe_spark.jvm.scan_tasks import write_uncommitted
 from pyspark.sql import SparkSession
 
+from bench.decoder import processor_time
 from tests.spark.parameters import named, pairs, some, tuples
 from tests.spark.support.all_types import alone
 from tests.spark.support.flights import Flights
@@ -238,6 +243,48 @@ def test_a_file_with_more_columns_than_a_file_may_have_is_refused_by_name(spark:
     (refused,) = result.refused
     assert (result.batches_promoted, refused.batch_id, refused.reason) == (1, "B", "FileTooCostly")
     assert "part-0.parquet: it has 10001 columns" in refused.message
+
+
+def mixed(columns: int, seed: int) -> pa.Table:
+    """Rows of integers and texts."""
+    values = np.random.default_rng(seed)
+    numbers = {f"c{n}": values.integers(0, 1000, ROWS_OF_A_FILE) for n in range(columns)}
+    return pa.table({c: v if int(c[1:]) % 2 else [f"s{i}" for i in v] for c, v in numbers.items()})
+
+
+ROWS_OF_A_FILE = 2_000
+WRITERS: dict[FileFormat, Callable[[pa.Table, Path], object]] = {
+    FileFormat.PARQUET: pq.write_table,
+    FileFormat.CSV: pa_csv.write_csv,
+    FileFormat.JSON: lambda table, path: path.write_text("".join(f"{json.dumps(r)}\n" for r in table.to_pylist())),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("format_", list(WRITERS))
+def test_a_value_of_4000_columns_takes_at_most_twice_the_processor_time_of_one_of_100(
+    spark: SparkSession, lake: Lake, format_: FileFormat
+) -> None:
+    def microseconds_for_a_value(columns: int) -> float:
+        story = Story.begin(spark, lake, ())
+        for n, batch in enumerate("ABCD"):
+            story.put(batch)
+            (file,) = story.folder(batch).glob("part-*")
+            file.unlink()
+            WRITERS[format_](mixed(columns, n), file.with_name(f"part-0.{format_}"))
+        schema = ", ".join(f"c{n} {'bigint' if n % 2 else 'string'}" for n in range(columns))
+        table = TableRef(
+            catalog=story.catalog, name=story.name, create=CreateTable(schema=f"{schema}, batch_id string")
+        )
+        buffer = BufferRef(uri=story.buffer.uri, format=format_)
+        spec = story.consolidation(*"ABCD", buffer=buffer).model_copy(update={"table": table})
+        before = processor_time()
+        assert story.run(spec).rows_added == 4 * ROWS_OF_A_FILE
+        return (processor_time() - before) / (4 * ROWS_OF_A_FILE * columns) * 1e6
+
+    few = min(microseconds_for_a_value(100) for _ in range(3))  # the first one also compiles Java
+
+    assert microseconds_for_a_value(4_000) <= 2 * few
 
 
 # --- partitions ------------------------------------------------------------------------------------------------------
