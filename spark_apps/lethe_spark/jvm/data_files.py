@@ -18,7 +18,7 @@ from pyiceberg.io import FileIO
 from pyroaring import FrozenBitMap64
 
 from lethe_spark.jvm.errors import reading
-from lethe_spark.jvm.gateway import as_interface, each, each_of, getter, java_class, java_list, method
+from lethe_spark.jvm.gateway import as_interface, calling_thread, each, each_of, getter, java_class, java_list, method
 from lethe_spark.jvm.table import IcebergTable, writing_as
 
 CHARACTERS_AT_ONCE: Final = 1024 * 1024
@@ -26,6 +26,9 @@ CHARACTERS_AT_ONCE: Final = 1024 * 1024
 
 A file has about two thousand; Java's parser needs ten times as much memory.
 """
+
+FEW_MANIFESTS: Final = 8
+"""So many manifests or fewer are read one after the other."""
 
 _ICEBERG: Final = "org.apache.iceberg"
 _ONLY: Final = -1
@@ -173,6 +176,8 @@ def tasks_by_path(
     if not wanted:
         return {}
     scan = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals()
+    if int(table.java.snapshot(snapshot_id).allManifests(table.java.io()).size()) <= FEW_MANIFESTS:
+        scan = scan.planWith(calling_thread(api))
     if metrics_of:
         scan = scan.includeColumnStats(java_list(api, metrics_of))
     handles = api.java.lang.invoke.MethodHandles

@@ -169,3 +169,13 @@ def as_interface(jvm: Any, interface: str, handle: Any) -> Any:
 def java_class(jvm: Any, name: str) -> Any:
     """The class, loaded by the class loader that has Iceberg's classes."""
     return jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+
+
+@lru_cache(GATEWAYS_KEPT)
+def calling_thread(jvm: Any) -> Any:
+    """An executor that runs each task in the thread that asks for it.
+
+    Iceberg looks only every 10 ms whether a task in another thread has ended, several times in a commit. So for a few files, one
+    thread is faster than several.
+    """
+    return jvm.org.apache.iceberg.relocated.com.google.common.util.concurrent.MoreExecutors.newDirectExecutorService()
