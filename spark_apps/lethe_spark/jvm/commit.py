@@ -33,8 +33,8 @@ _CLOCKS_DIFFER_BY_MS: Final = 60_000
 _TAG: Final = "lethe-staged-{}"
 
 FEW_FILES: Final = 8
-"""For so many files or fewer, a commit reads and writes manifests one after the other. On a store with 20 ms per request, that takes
-as long as side by side.
+"""For at most so many files, a commit reads and writes manifests one after the other. On a store with 20 ms per request, that
+takes as long as side by side.
 """
 HISTORY_READS: Final = 3
 """How often the history is read after an error."""
