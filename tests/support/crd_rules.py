@@ -67,6 +67,8 @@ ACCEPTED = {
         table={"catalog": "main", "name": "air.flights", "create": {"schema": "id INT", "formatVersion": 3}},
     ),
     "position deletes": dataset_manifest(deletes="PositionDeletes"),
+    "native deletes that always follow": dataset_manifest(nativeDeletes={"maxFilesPerCommit": 0}),
+    "native deletes of large tables": dataset_manifest(nativeDeletes={"maxBytesPerCommit": "4Gi"}),
     "bytes as a number": dataset_manifest(consolidation={"minBytes": 1000}),
     "bytes as a quantity": dataset_manifest(consolidation={"minBytes": "1Gi"}),
     "a topic of JSON messages": dataset_manifest(source={"kafka": KAFKA}),
@@ -276,6 +278,10 @@ REFUSED = {
     "an epoch of more than can be in memory": (
         dataset_manifest(source={"kafka": {**KAFKA, "epoch": {"maxBytes": "2Gi"}}}),
         "must be a quantity from 1 to 1Gi",
+    ),
+    "a commit that reads more than a committer should": (
+        dataset_manifest(nativeDeletes={"maxBytesPerCommit": "5Gi"}),
+        "must be a quantity from 1 to 4Gi",
     ),
     "no batches": (dataset_manifest(consolidation={"minBatches": 0}), "spec.consolidation.minBatches"),
     "more snapshots to keep than there may be": (

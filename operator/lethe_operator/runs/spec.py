@@ -30,6 +30,7 @@ from lethe.contract.run import (
     RunBoundary,
     RunKind,
     RunSpec,
+    SearchLimits,
     SeenObject,
     SnapshotLimits,
     TableRef,
@@ -132,7 +133,9 @@ def consolidation(
 
 def reanchoring(dataset: Dataset, head_id: int) -> RunSpec:
     """A run without batches that gives this head a ledger of its own, and native deletes to tombstones without them."""
-    spec = ConsolidationSpec(mode=dataset.spec.consolidation.mode, batch_ids=(), deletes=dataset.spec.deletes)
+    spec = ConsolidationSpec(
+        mode=dataset.spec.consolidation.mode, deletes=dataset.spec.deletes, search_limits=search_limits_of(dataset)
+    )
     return _run(dataset, RunKind.REANCHORING, [f"head\n{head_id}"]).model_copy(update={"consolidation": spec})
 
 
@@ -162,7 +165,11 @@ def restatements(
     run = _run(dataset, RunKind.RESTATEMENT, [r.key for r in requests])
     dry_run = any(r.spec.dry_run for r, _ in members)
     spec = RestatementGroupSpec(
-        requests=requests, dry_run=dry_run, deletes=dataset.spec.deletes, listed_snapshot_id=listed_snapshot_id
+        requests=requests,
+        dry_run=dry_run,
+        deletes=dataset.spec.deletes,
+        search_limits=search_limits_of(dataset),
+        listed_snapshot_id=listed_snapshot_id,
     )
     return run.model_copy(update={"restatement": spec})
 
@@ -263,6 +270,11 @@ def _run(dataset: Dataset, kind: RunKind, keys: Iterable[str]) -> RunSpec:
         snapshots=limits_of(dataset),
         batch_tracking=spec.batch_tracking.enabled,
     )
+
+
+def search_limits_of(dataset: Dataset) -> SearchLimits:
+    """How much a commit of the Dataset searches without Spark."""
+    return SearchLimits.model_validate(dataset.spec.native_deletes.model_dump())
 
 
 def limits_of(dataset: Dataset) -> SnapshotLimits:

@@ -232,6 +232,26 @@ class RestatementsSpec(ApiModel):
     """The largest number of Restatements in one commit."""
 
 
+class NativeDeletesSpec(ApiModel):
+    """How much a commit of Restatements may read to find the rows that native deletes hide.
+
+    Above a limit, the commit has only tombstones, and the next run writes the native deletes. Files that hold a single
+    batch are not read, and do not count.
+    """
+
+    max_files_per_commit: Annotated[Int32, between(0, 100_000)] = 2000
+    """The largest number of data files that are read. With 0, only files of a single batch get native deletes at once."""
+    max_bytes_per_commit: Annotated[
+        Bytes,
+        Rule(
+            "type(self) == int ? self > 0 && self <= 4294967296 : isQuantity(self) && "
+            "quantity(self).isGreaterThan(quantity('0')) && !quantity(self).isGreaterThan(quantity('4Gi'))",
+            "must be a quantity from 1 to 4Gi, such as 256Mi",
+        ),
+    ] = 256 * MIB
+    """The largest number of stored bytes of their batch columns."""
+
+
 class ConsolidationSettings(ApiModel):
     """When and how batches move from the buffer into the table.
 
@@ -374,5 +394,6 @@ class DatasetSpec(ApiModel):
     PositionDeletes demand one kind; if the table has another format version, the condition Stalled has the reason
     FormatVersionMismatch. You can change it at any time; it applies to later commits.
     """
+    native_deletes: Annotated[NativeDeletesSpec, StoredDefault()] = NativeDeletesSpec()
     snapshots: Annotated[SnapshotsSpec, StoredDefault()] = SnapshotsSpec()
     run_template: RunTemplate = RunTemplate()

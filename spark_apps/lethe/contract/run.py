@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from lethe.base.ids import kube_name
-from lethe.contract.dataset import CreateSpec, SnapshotsSpec, TableSpec
+from lethe.contract.dataset import CreateSpec, NativeDeletesSpec, SnapshotsSpec, TableSpec
 from lethe.contract.settings import (
     BufferLayout,
     ConsolidationMode,
@@ -152,6 +152,12 @@ class SeenObject(Document):
     """Orders the writes of one key."""
 
 
+class SearchLimits(NativeDeletesSpec):
+    """How much a process without Spark searches for the rows of batches in one commit."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 class ConsolidationSpec(Document):
     """Which batches a run promotes, and whether it rewrites or registers their files. Without any: a reanchoring."""
 
@@ -167,6 +173,8 @@ class ConsolidationSpec(Document):
     """A head that lost its ledger, and the ledger to continue with. Only without batches. None: no such head is accepted."""
     deletes: Deletes = Deletes.LEDGER
     """Only without batches: the native deletes to write for tombstones that have none."""
+    search_limits: SearchLimits = SearchLimits()
+    """For these native deletes."""
 
 
 class AcceptedHead(Document):
@@ -272,6 +280,8 @@ class RestatementGroupSpec(Document):
     """Only plan each request by itself, and commit nothing."""
     deletes: Deletes = Deletes.LEDGER
     """How batches are marked as deleted, in addition to the ledger, for readers that do not know Lethe."""
+    search_limits: SearchLimits = SearchLimits()
+    """For native deletes."""
     listed_snapshot_id: int | None = None
     """The snapshot whose ledger showed which batches of the buffer come first. If an Undo was committed after it, requests that
     search for rows wait for a new listing. None: the buffer was not checked.

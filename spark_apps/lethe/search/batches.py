@@ -13,6 +13,7 @@ from pyiceberg.io import load_file_io
 from pyroaring import FrozenBitMap64
 
 from lethe.base.errors import TransientError
+from lethe.contract.run import SearchLimits
 from lethe.search.candidates import CandidateFile
 from lethe.search.positions import SearchedFile, Unsure, find_batches
 
@@ -105,6 +106,24 @@ class BatchSearch:
 
 
 Search: TypeAlias = Callable[[BatchSearch, Sequence[CandidateFile]], Searched]
+
+
+def search_within(limits: SearchLimits, request: BatchSearch, files: Sequence[CandidateFile]) -> Searched:
+    """Search the data files as `search_here` does, if they are few.
+
+    Raises:
+        TooMuchToSearch: There is too much to read.
+        SearchError: A file could not be read.
+    """
+    size = sum(c.bytes_to_search for c in files)
+    if len(files) > limits.max_files_per_commit or size > limits.max_bytes_per_commit:
+        raise TooMuchToSearch(
+            f"the rows of {len(request.ids)} batches may be in {len(files)} files with {size} bytes to read, and a commit "
+            f"searches at most {limits.max_files_per_commit} files and {limits.max_bytes_per_commit} bytes "
+            "(spec.nativeDeletes of the Dataset)",
+            len(files),
+        )
+    return search_here(request, files)
 
 
 def search_here(request: BatchSearch, files: Sequence[CandidateFile]) -> Searched:

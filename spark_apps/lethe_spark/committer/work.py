@@ -34,6 +34,7 @@ from lethe.contract.run import (
     RestatementRequest,
     RunKind,
     RunSpec,
+    SearchLimits,
 )
 from lethe.contract.settings import ConsolidationMode, Deletes
 from lethe.decoder.process import NoDecoder
@@ -44,7 +45,7 @@ from lethe.ingest.buffer_store import BufferAway, FileTask
 from lethe.ingest.registrable import FOOTER_TOO_LARGE, Footer, FooterReader
 from lethe.kube import NotFound
 from lethe.logs import about
-from lethe.search.batches import BatchSearch, Searched, SearchError, TooMuchToSearch, search_here
+from lethe.search.batches import BatchSearch, Searched, SearchError, search_within
 from lethe.search.candidates import CandidateFile, held_ids
 from pydantic import ValidationError
 
@@ -78,10 +79,6 @@ LIVE_FILES_AT_MOST: Final = 10_000
 """The most live files of a table that other writers may have written to: the run compares its files with all of them."""
 REFUSED_BYTES_AT_MOST: Final = 1024**3
 """The most bytes of refused files, which the run copies out of the buffer before it ends."""
-SEARCHED_FILES_AT_MOST: Final = 2_000
-"""The most data files that are searched for the rows of batches."""
-SEARCHED_BYTES_AT_MOST: Final = 256 * 1024**2
-"""The most stored bytes of their batch columns."""
 _OF_CREDENTIALS: Final = frozenset({"AccessDenied", "BufferNotFound", "StorageRefused"})
 """Reasons that the pod's credentials may have caused. A Job's pod may have others."""
 
@@ -438,7 +435,7 @@ class Worker:
         match spec.kind:
             case RunKind.REANCHORING:
                 assert spec.consolidation is not None
-                masker = masker_of(context, table, spec.consolidation.deletes)
+                masker = masker_of(context, table, spec.consolidation.deletes, spec.consolidation.search_limits)
                 done = anchored(context, reanchor_and_mask(context, table, masker))
             case RunKind.RESTATEMENT:
                 assert spec.restatement is not None
@@ -496,12 +493,12 @@ def restate(context: Run, table: IcebergTable, restatement: RestatementGroupSpec
         Exception: As `GroupCommit.carry_out`.
     """
     requests = tuple({r.key: r for r in restatement.requests}.values())
-    masker = masker_of(context, table, restatement.deletes)
+    masker = masker_of(context, table, restatement.deletes, restatement.search_limits)
     group = GroupCommit(context, table, requests, _write, _find, _NoEraser(), masker)
     return result_of(context.spec, requests, group.carry_out(), masker.postponed)
 
 
-def masker_of(context: Run, table: IcebergTable, deletes: Deletes) -> NativeMasker:
+def masker_of(context: Run, table: IcebergTable, deletes: Deletes, limits: SearchLimits) -> NativeMasker:
     """What writes the native deletes of this process, which searches few files.
 
     Raises:
@@ -511,7 +508,7 @@ def masker_of(context: Run, table: IcebergTable, deletes: Deletes) -> NativeMask
     native = native_kind(table, deletes)
     if native is not None and table.lost_specs():
         raise NeedsSpark(f"{table.full_name} has files of a partition field whose column was dropped")
-    return NativeMasker(context, table, native, _search)
+    return NativeMasker(context, table, native, partial(_search, limits))
 
 
 def _write(adding: Sequence[RestatementRequest], _: Base) -> Replacements:
@@ -528,22 +525,15 @@ class _NoEraser:
         return not erased.rows
 
 
-def _search(request: BatchSearch, files: Sequence[CandidateFile]) -> Searched:
+def _search(limits: SearchLimits, request: BatchSearch, files: Sequence[CandidateFile]) -> Searched:
     """Search few data files.
 
     Raises:
         TooMuchToSearch: There is too much to read.
         NeedsSpark: A file cannot be read. A Job may have other credentials than this process.
     """
-    size = sum(c.bytes_to_search for c in files)
-    if len(files) > SEARCHED_FILES_AT_MOST or size > SEARCHED_BYTES_AT_MOST:
-        raise TooMuchToSearch(
-            f"the rows of {len(request.ids)} batches may be in {len(files)} files with {size} bytes to read, and the committer "
-            f"searches at most {SEARCHED_FILES_AT_MOST} files and {SEARCHED_BYTES_AT_MOST} bytes",
-            len(files),
-        )
     try:
-        return search_here(request, files)
+        return search_within(limits, request, files)
     except SearchError as e:
         raise NeedsSpark(str(e)) from e
 

@@ -8,7 +8,7 @@ import lethe
 import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError
-from lethe.contract.run import RunSpec
+from lethe.contract.run import RunSpec, SearchLimits
 from lethe.contract.settings import Deletes
 from lethe.files.values import ValueKind, Values, ValueType
 from lethe.ledger.tombstone import Mask
@@ -302,24 +302,21 @@ def following(story: Native) -> RunSpec:
 
 @MOSTLY_VECTORS
 def test_what_is_too_much_to_search_is_hidden_by_the_ledger_first(
-    story: Native, monkeypatch: pytest.MonkeyPatch
+    story: Native,
 ) -> None:
     """Native deletes follow. The committer leaves them to a Job if they are still too many."""
-    monkeypatch.setattr(work, "SEARCHED_FILES_AT_MOST", 1)
-    spec, table = (
-        story.restatement(a_request("revert", batch_ids=("A",))),
-        SparkTable.load(story.spark, CATALOG, story.name),
-    )
+    limits, spec = SearchLimits(max_files_per_commit=1), story.restatement(a_request("revert", batch_ids=("A",)))
+    table = SparkTable.load(story.spark, CATALOG, story.name)
     assert table is not None
     assert spec.restatement is not None
 
-    result = work.restate(story.context(spec), table, spec.restatement)
+    result = work.restate(story.context(spec), table, spec.restatement.model_copy(update={"search_limits": limits}))
 
     assert (result.outcome, result.files_without_deletes, result.requests[0].succeeded) == ("Committed", 2, True)
     assert (story.rows_at(), story.plain()) == (of_batches("B", "D", "E"), of_batches("A", "B", "D", "E"))
     with pytest.raises(TooMuchToSearch):
         reanchor_and_mask(
-            story.context(following(story)), table, work.masker_of(story.context(spec), table, Deletes.AUTO)
+            story.context(following(story)), table, work.masker_of(story.context(spec), table, Deletes.AUTO, limits)
         )
     followed = story.run(following(story))
     assert (followed.outcome, story.masks()) == ("Committed", {"A": Mask(story.deletes, 4)})

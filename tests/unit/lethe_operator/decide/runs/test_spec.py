@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from lethe.contract.run import AllowedOperation, VacuumSpec
+from lethe.contract.run import AllowedOperation, SearchLimits, VacuumSpec
 from lethe_operator.actions import Launch
 from lethe_operator.resources.boundaries import Boundaries, Boundary
 from lethe_operator.resources.restatement import parse_restatement
@@ -50,6 +50,21 @@ def test_restatements_are_told_which_deletes_the_dataset_asks_for() -> None:
 
     assert [r.restatement.deletes for r in runs if r.restatement] == ["Auto", "DeletionVectors"]
     assert runs[0].run_id == runs[1].run_id
+
+
+def test_runs_that_write_native_deletes_are_told_how_much_a_commit_may_read() -> None:
+    limited = a_dataset(nativeDeletes={"maxFilesPerCommit": 7, "maxBytesPerCommit": "1Mi"})
+    wanted = SearchLimits(max_files_per_commit=7, max_bytes_per_commit=1024**2)
+
+    told = run_specs.restatements(limited, [(a_restatement(), "")]).restatement
+    told_later = run_specs.reanchoring(limited, 1).consolidation
+    by_default = run_specs.reanchoring(a_dataset(), 1).consolidation
+
+    assert told is not None
+    assert told_later is not None
+    assert by_default is not None
+    assert told.search_limits == told_later.search_limits == wanted
+    assert by_default.search_limits == SearchLimits(max_files_per_commit=2000, max_bytes_per_commit=256 * 1024**2)
 
 
 @pytest.mark.parametrize(
