@@ -14,8 +14,9 @@ from pyroaring import FrozenBitMap64
 
 from lethe.base.errors import TransientError
 from lethe.contract.run import SearchLimits
+from lethe.search.batch_column import NO_CACHE, ColumnCache, find_batches
 from lethe.search.candidates import CandidateFile
-from lethe.search.positions import SearchedFile, Unsure, find_batches
+from lethe.search.positions import SearchedFile, Unsure
 
 PARALLEL_FILES: Final = 4
 """Files that one process searches at a time."""
@@ -84,8 +85,10 @@ class BatchSearch:
     """For files without the batch column: the batch of their rows, by path."""
     strict: bool = False
     """Report a missing file in `missing` instead of failing, and a file without the batch column in `unsure`."""
+    table_uuid: str = ""
+    """Tells files of this table from those of others, in a cache."""
 
-    def of_file(self, file: CandidateFile, ids: Sequence[str]) -> FileResult:
+    def of_file(self, file: CandidateFile, ids: Sequence[str], cache: ColumnCache = NO_CACHE) -> FileResult:
         """Search one data file.
 
         Args:
@@ -94,21 +97,24 @@ class BatchSearch:
         Raises:
             SearchError: The file could not be read.
         """
-        return result_of(file, lambda c: self._find(c, ids), self.strict)
+        return result_of(file, lambda c: self._find(c, ids, cache), self.strict)
 
-    def _find(self, file: CandidateFile, ids: Sequence[str]) -> Mapping[str, FrozenBitMap64]:
+    def _find(self, file: CandidateFile, ids: Sequence[str], cache: ColumnCache) -> Mapping[str, FrozenBitMap64]:
         lower, upper = self.bounds.get(file.path, (None, None))
         start = 0 if lower is None else bisect_left(ids, lower)
         end = len(ids) if upper is None else bisect_right(ids, upper)
         io = load_file_io(dict(self.io_properties), file.path)
         searched = SearchedFile(io, file.path, file.format_name, self.names)
-        return find_batches(searched, self.field_id, ids[start:end], self.absent.get(file.path), self.strict)
+        absent, scope = self.absent.get(file.path), (self.table_uuid, file.size)
+        return find_batches(searched, self.field_id, ids[start:end], absent, self.strict, cache, scope)
 
 
 Search: TypeAlias = Callable[[BatchSearch, Sequence[CandidateFile]], Searched]
 
 
-def search_within(limits: SearchLimits, request: BatchSearch, files: Sequence[CandidateFile]) -> Searched:
+def search_within(
+    limits: SearchLimits, request: BatchSearch, files: Sequence[CandidateFile], cache: ColumnCache = NO_CACHE
+) -> Searched:
     """Search the data files as `search_here` does, if they are few.
 
     Raises:
@@ -123,10 +129,10 @@ def search_within(limits: SearchLimits, request: BatchSearch, files: Sequence[Ca
             "(spec.nativeDeletes of the Dataset)",
             len(files),
         )
-    return search_here(request, files)
+    return search_here(request, files, cache)
 
 
-def search_here(request: BatchSearch, files: Sequence[CandidateFile]) -> Searched:
+def search_here(request: BatchSearch, files: Sequence[CandidateFile], cache: ColumnCache = NO_CACHE) -> Searched:
     """Search the data files in threads of this process.
 
     Raises:
@@ -134,7 +140,7 @@ def search_here(request: BatchSearch, files: Sequence[CandidateFile]) -> Searche
     """
     ids = sorted(request.ids)
     with ThreadPoolExecutor(PARALLEL_FILES, "search") as pool:
-        return Searched.of(pool.map(lambda c: request.of_file(c, ids), files))
+        return Searched.of(pool.map(lambda c: request.of_file(c, ids, cache), files))
 
 
 def result_of(

@@ -1,4 +1,4 @@
-"""Finds the positions of rows with given values, keys or batches in a data file. I/O: reads one column at a time, with Arrow.
+"""Finds the positions of rows with given values or keys in a data file. I/O: reads one column at a time, with Arrow.
 
 A position is that of Iceberg's position deletes: the number of the row in the file, from 0, whether the row is deleted or not. If
 the answer is not certain, `Unsure` is raised. Errors contain no values. Columns are found by Iceberg field ids, in Parquet, ORC
@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from itertools import accumulate, islice
+from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
@@ -34,6 +35,47 @@ class Unsure(Exception):
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """What the statistics of a file say of a part of a column."""
+
+    lower: Any = None
+    """In Python's type. None: unknown."""
+    upper: Any = None
+    """In Python's type. None: unknown."""
+
+    def might_hold(self, values: Values) -> bool:
+        """Whether one of the values may be between them."""
+        lower, upper = self.lower, self.upper
+        match values.kind.type:
+            case ValueType.STRING if isinstance(lower, str) and isinstance(upper, str):
+                return values.might_lie_in(lower, upper)
+            case ValueType.INT | ValueType.LONG if isinstance(lower, int) and isinstance(upper, int):
+                return values.might_lie_in(lower, upper)
+            case ValueType.DATE if _is_day(lower) and _is_day(upper):
+                return values.might_lie_in(_day(lower), _day(upper))
+            case _:
+                return True
+
+
+def _is_day(value: Any) -> bool:
+    return isinstance(value, date) and not isinstance(value, datetime)
+
+
+def _day(moment: date) -> int:
+    return (moment - date(1970, 1, 1)).days
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive rows of a column."""
+
+    start: int
+    """The position of the first row."""
+    bounds: Bounds
+    read: Callable[[], pa.ChunkedArray]
+
+
+@dataclass(frozen=True)
 class Columns:
     """An open data file."""
 
@@ -43,10 +85,15 @@ class Columns:
     """The names of all top-level columns."""
     rows: int
     """The number of rows."""
-    read: Callable[[str, Iterable[Values]], Iterator[tuple[int, pa.ChunkedArray]]]
-    """Pieces of the column of this name, each with the position of its first row. Leaves out pieces that hold none of the values,
-    by the statistics of the file.
-    """
+    parts: Callable[[str], Iterator[Part]]
+    """The parts of the column of this name, in their order."""
+
+    def read(self, name: str, searches: Iterable[Values]) -> Iterator[tuple[int, pa.ChunkedArray]]:
+        """Read the parts of a column that may hold one of the values, each with the position of its first row."""
+        wanted = tuple(searches)
+        for part in self.parts(name):
+            if any(part.bounds.might_hold(values) for values in wanted):
+                yield part.start, part.read()
 
 
 def open_columns(stream: Any, format_name: str) -> Columns:
@@ -79,46 +126,30 @@ def _parquet(stream: Any) -> Columns:
     schema = opened.schema_arrow
     paths = [opened.schema.column(n).path for n in range(len(opened.schema))]
 
-    def read(name: str, searches: Iterable[Values]) -> Iterator[tuple[int, pa.ChunkedArray]]:
+    def parts(name: str) -> Iterator[Part]:
         # Arrow selects columns by path: a column named `a.b` has the same path as the field `b` of `a`.
         if paths.count(name) != 1 or schema.names.count(name) != 1 or any(p.startswith(f"{name}.") for p in paths):
             raise Unsure("several columns have this name, or the column is nested")
         texts = [name] if pa.types.is_string(schema.field(name).type) else []
         parquet = pq.ParquetFile(stream, metadata=opened.metadata, read_dictionary=texts)
-        return _row_groups(parquet, name, tuple(searches))
+        return _row_groups(parquet, name, paths.index(name))
 
-    return Columns(_ids(schema, b"PARQUET:field_id"), tuple(schema.names), opened.metadata.num_rows, read)
-
-
-def _row_groups(
-    parquet: pq.ParquetFile, column: str, searches: tuple[Values, ...]
-) -> Iterator[tuple[int, pa.ChunkedArray]]:
-    metadata = parquet.metadata
-    sizes = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
-    for n, start in enumerate(accumulate(sizes[:-1], initial=0) if sizes else ()):
-        if any(_might_hold(metadata.row_group(n), column, values) for values in searches):
-            yield start, parquet.read_row_group(n, columns=[column], use_threads=False).column(0)
+    return Columns(_ids(schema, b"PARQUET:field_id"), tuple(schema.names), opened.metadata.num_rows, parts)
 
 
-def _might_hold(group: Any, column: str, values: Values) -> bool:
-    column_index = next(n for n in range(group.num_columns) if group.column(n).path_in_schema == column)
-    statistics = group.column(column_index).statistics
-    if statistics is None or not statistics.has_min_max:
-        return True
-    lower, upper = statistics.min, statistics.max
-    match values.kind.type:
-        case ValueType.STRING if isinstance(lower, str) and isinstance(upper, str):
-            return values.might_lie_in(lower, upper)
-        case ValueType.INT | ValueType.LONG if isinstance(lower, int) and isinstance(upper, int):
-            return values.might_lie_in(lower, upper)
-        case ValueType.DATE if isinstance(lower, date) and isinstance(upper, date) and not isinstance(lower, datetime):
-            return values.might_lie_in(_day(lower), _day(upper))
-        case _:
-            return True
+def _row_groups(parquet: pq.ParquetFile, column: str, index: int) -> Iterator[Part]:
+    start = 0
+    for n in range(parquet.metadata.num_row_groups):
+        group = parquet.metadata.row_group(n)
+        statistics = group.column(index).statistics
+        is_known = statistics is not None and statistics.has_min_max
+        bounds = Bounds(statistics.min, statistics.max) if is_known else Bounds()
+        yield Part(start, bounds, partial(_row_group, parquet, n, column))
+        start += group.num_rows
 
 
-def _day(moment: date) -> int:
-    return (moment - date(1970, 1, 1)).days
+def _row_group(parquet: pq.ParquetFile, n: int, column: str) -> pa.ChunkedArray:
+    return parquet.read_row_group(n, columns=[column], use_threads=False).column(0)
 
 
 # --- ORC and Avro ---------------------------------------------------------------------------------------------------
@@ -127,14 +158,14 @@ def _day(moment: date) -> int:
 def _orc(stream: Any) -> Columns:
     opened = orc.ORCFile(stream)
 
-    def read(name: str, _: Iterable[Values]) -> Iterator[tuple[int, pa.ChunkedArray]]:
+    def parts(name: str) -> Iterator[Part]:
         start = 0
         for n in range(opened.nstripes):
             stripe = opened.read_stripe(n, columns=[name])
-            yield start, pa.chunked_array([stripe.column(0)])
+            yield Part(start, Bounds(), partial(pa.chunked_array, [stripe.column(0)]))
             start += stripe.num_rows
 
-    return Columns(_ids(opened.schema, b"iceberg.id"), tuple(opened.schema.names), opened.nrows, read)
+    return Columns(_ids(opened.schema, b"iceberg.id"), tuple(opened.schema.names), opened.nrows, parts)
 
 
 def _avro(stream: Any) -> Columns:
@@ -142,14 +173,15 @@ def _avro(stream: Any) -> Columns:
     stream.seek(0)
     fields: list[dict[str, Any]] = fastavro.reader(stream).writer_schema["fields"]
 
-    def read(name: str, _: Iterable[Values]) -> Iterator[tuple[int, pa.ChunkedArray]]:
+    def parts(name: str) -> Iterator[Part]:
         stream.seek(0)
         values = (_plain(record[name]) for record in fastavro.reader(stream))
         for start in range(0, rows, _ROWS_PER_PIECE):
-            yield start, pa.chunked_array([pa.array(list(islice(values, _ROWS_PER_PIECE)))])
+            piece = pa.array(list(islice(values, _ROWS_PER_PIECE)))
+            yield Part(start, Bounds(), partial(pa.chunked_array, [piece]))
 
     names = {int(f["field-id"]): str(f["name"]) for f in fields if "field-id" in f}
-    return Columns(names, tuple(str(f["name"]) for f in fields), rows, read)
+    return Columns(names, tuple(str(f["name"]) for f in fields), rows, parts)
 
 
 def _plain(value: Any) -> Any:
@@ -491,65 +523,3 @@ def matches_keys(columns: Sequence[pa.Array], search: WantedKeys) -> np.ndarray[
         search.rows, list(rows), join_type="left semi", use_threads=False
     )
     return np.sort(joined.column(_AT).to_numpy())
-
-
-def find_batches(
-    searched: SearchedFile,
-    field_id: int,
-    ids: Collection[str],
-    if_absent: str | None = None,
-    must_have: bool = False,
-) -> dict[str, FrozenBitMap64]:
-    """Find the positions of the rows of these batches.
-
-    It works for any order of rows. It is fastest for sorted files, which have one run of rows for each batch.
-
-    Args:
-        field_id: Of the batch column.
-        if_absent: The batch of all rows if the file lacks that column, by the table's metadata; None: no batch, or unknown.
-        must_have: Raise `Unsure` for a file without that column if `if_absent` is None.
-
-    Returns:
-        Positions by batch id; only batches with rows.
-
-    Raises:
-        Unsure: The file cannot be searched with certainty.
-        Exception: What the storage raises.
-    """
-    sorted_ids = sorted(ids)
-    values, array = Values(ValueKind(ValueType.STRING), tuple(sorted_ids)), pa.array(sorted_ids, pa.string())
-    found: dict[str, BitMap64] = {}
-    with searched.open() as (file, columns):
-        if field_id not in columns:
-            if if_absent is not None:
-                every = BitMap64(range(file.rows)) if if_absent in set(sorted_ids) else BitMap64()
-                return {if_absent: frozen(every)} if every else {}
-            if must_have:
-                raise Unsure("the file lacks the batch column")
-            return {}
-        for start, piece in file.read(columns[field_id], [values]):
-            for chunk in piece.chunks:
-                for index, first, end in _runs(_indexes(chunk, array)):
-                    found.setdefault(sorted_ids[index], BitMap64()).add_range(start + first, start + end)
-                start += len(chunk)
-    return {i: frozen(positions) for i, positions in found.items()}
-
-
-def _indexes(chunk: pa.Array, ids: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
-    """For each row, the index of its id in `ids`; -1: not one of them."""
-    if pa.types.is_dictionary(chunk.type):
-        dictionary_indexes = pc.index_in(chunk.dictionary.cast(ids.type), value_set=ids)
-        indexes = dictionary_indexes.take(chunk.indices)
-    else:
-        indexes = pc.index_in(chunk.cast(ids.type), value_set=ids)
-    return np.asarray(pc.fill_null(indexes, -1).to_numpy(zero_copy_only=False), dtype=np.int32)
-
-
-def _runs(indexes: "np.ndarray[tuple[int], np.dtype[np.int32]]") -> list[tuple[int, int, int]]:
-    """(index, first row, end) of each longest run of equal indexes that are not negative."""
-    if not len(indexes):
-        return []
-    starts = np.concatenate(([0], np.flatnonzero(np.diff(indexes)) + 1))
-    ends = np.concatenate((starts[1:], [len(indexes)]))
-    kept = indexes[starts] >= 0
-    return [(int(n), int(a), int(b)) for n, a, b in zip(indexes[starts][kept], starts[kept], ends[kept], strict=True)]

@@ -196,7 +196,9 @@ class NativeMasker:
             )
             names = field_ids(base.iceberg.properties)
             absent = values_if_absent(new, _BATCHES, values)
-            asked = BatchSearch(base.field_id, ids, table_properties(self.context), names, absent=absent)
+            asked = BatchSearch(
+                base.field_id, ids, table_properties(self.context), names, absent=absent, table_uuid=self.table.uuid
+            )
             result = self.search(asked, new)
             self._found |= {path: dict(positions) for path, positions in result.found.items()}
             self._unsure |= result.unsure

@@ -15,7 +15,9 @@ from time import monotonic
 from typing import Final
 
 from lethe import tracing
+from lethe.contract.kubernetes import parse_bytes
 from lethe.kube import KubeError
+from lethe.search.batch_column import ColumnCache
 
 from lethe_spark.committer.reports import CommitterHealth, CommitterMetrics, Heartbeat, Reporting
 from lethe_spark.committer.work import OpenTables, PendingCleanup, Worker
@@ -29,6 +31,8 @@ log = logging.getLogger(__name__)
 
 NAME: Final = "lethe-committer"
 THREADS: Final = 4
+CACHE: Final = "64Mi"
+"""The memory for batch columns that earlier runs read."""
 RETRY_SECONDS: Final = 5.0
 """Pause before a run whose result could not be delivered is repeated."""
 # After SIGTERM, of 30 seconds: runs in progress may finish within the first limit; then they stop at their next step.
@@ -49,6 +53,8 @@ class ServeSettings:
     """Name of the pod, for the Lease."""
     threads: int
     """Number of runs in progress at once."""
+    cache_bytes: int
+    """The most bytes of batch columns to keep in memory."""
     metrics_port: int | None = None
     """The port of /metrics; None: no metrics are served."""
 
@@ -66,6 +72,7 @@ class ServeSettings:
             environ.get("LETHE_COMMITTER") or NAME,
             environ.get("POD_NAME") or os.uname().nodename,
             threads,
+            parse_bytes(environ.get("LETHE_COMMITTER_CACHE") or CACHE),
             metrics_port(environ),
         )
 
@@ -98,7 +105,14 @@ class CommitterProcess:
         settings, tables = self.settings, OpenTables(self.jvm, self.formatter)
         reporting = Reporting()
         worker = Worker(
-            settings.api, settings.name, tables, reporting, self.hurry, self.leaving, self.metrics.result_delivered
+            settings.api,
+            settings.name,
+            tables,
+            reporting,
+            self.hurry,
+            self.leaving,
+            self.metrics.result_delivered,
+            ColumnCache(settings.cache_bytes),
         )
         self.metrics.serve(settings.metrics_port)
         self.jvm.on_end(lambda code: end(f"the JVM ended with exit code {code}", BROKEN))

@@ -36,7 +36,7 @@ from lethe.contract.run import (
     RunSpec,
     SearchLimits,
 )
-from lethe.contract.settings import ConsolidationMode, Deletes
+from lethe.contract.settings import ConsolidationMode
 from lethe.decoder.process import NoDecoder
 from lethe.guards.boundary import require_run_within
 from lethe.iceberg import catalogs
@@ -45,6 +45,7 @@ from lethe.ingest.buffer_store import BufferAway, FileTask
 from lethe.ingest.registrable import FOOTER_TOO_LARGE, Footer, FooterReader
 from lethe.kube import NotFound
 from lethe.logs import about
+from lethe.search.batch_column import NO_CACHE, ColumnCache
 from lethe.search.batches import BatchSearch, Searched, SearchError, search_within
 from lethe.search.candidates import CandidateFile, held_ids
 from pydantic import ValidationError
@@ -343,6 +344,8 @@ class Worker:
     """When set, upkeep stops at its next step."""
     on_result: Callable[[RunResult, float], object] = lambda _result, _seconds: None
     """Called after a result was delivered, with the seconds since the run began."""
+    columns: ColumnCache = NO_CACHE
+    """Batch columns that earlier runs read."""
 
     def carry_out(self, post: Post) -> PendingCleanup | None:
         """Carry out a run, deliver its result, and remove its key from the mailbox.
@@ -435,11 +438,11 @@ class Worker:
         match spec.kind:
             case RunKind.REANCHORING:
                 assert spec.consolidation is not None
-                masker = masker_of(context, table, spec.consolidation.deletes, spec.consolidation.search_limits)
+                masker = masker_of(context, table, spec.consolidation, self.columns)
                 done = anchored(context, reanchor_and_mask(context, table, masker))
             case RunKind.RESTATEMENT:
                 assert spec.restatement is not None
-                done = restate(context, table, spec.restatement)
+                done = restate(context, table, spec.restatement, self.columns)
             case RunKind.CONSOLIDATION:
                 done, waiting = register_small_set(context, table)
             case RunKind.VACUUM | RunKind.ERASURE_CHECK:
@@ -485,7 +488,9 @@ def _begun_before(entry: MailboxEntry, documents: dict[str, str]) -> int:
     return progress.begun if mine and progress.phase not in (Phase.SUCCEEDED, Phase.FAILED) else 0
 
 
-def restate(context: Run, table: IcebergTable, restatement: RestatementGroupSpec) -> RestatementGroupResult:
+def restate(
+    context: Run, table: IcebergTable, restatement: RestatementGroupSpec, columns: ColumnCache = NO_CACHE
+) -> RestatementGroupResult:
     """Carry out the requests of a run in one commit. A refused request does not affect the others.
 
     Raises:
@@ -493,22 +498,31 @@ def restate(context: Run, table: IcebergTable, restatement: RestatementGroupSpec
         Exception: As `GroupCommit.carry_out`.
     """
     requests = tuple({r.key: r for r in restatement.requests}.values())
-    masker = masker_of(context, table, restatement.deletes, restatement.search_limits)
+    masker = masker_of(context, table, restatement, columns)
     group = GroupCommit(context, table, requests, _write, _find, _NoEraser(), masker)
     return result_of(context.spec, requests, group.carry_out(), masker.postponed)
 
 
-def masker_of(context: Run, table: IcebergTable, deletes: Deletes, limits: SearchLimits) -> NativeMasker:
+def masker_of(
+    context: Run,
+    table: IcebergTable,
+    work: ConsolidationSpec | RestatementGroupSpec,
+    columns: ColumnCache = NO_CACHE,
+) -> NativeMasker:
     """What writes the native deletes of this process, which searches few files.
+
+    Args:
+        work: Says which deletes, and how much to search.
+        columns: Batch columns that earlier runs read.
 
     Raises:
         NeedsSpark: Files of the table must be moved before.
         InputError: `FormatVersionMismatch`.
     """
-    native = native_kind(table, deletes)
+    native = native_kind(table, work.deletes)
     if native is not None and table.lost_specs():
         raise NeedsSpark(f"{table.full_name} has files of a partition field whose column was dropped")
-    return NativeMasker(context, table, native, partial(_search, limits))
+    return NativeMasker(context, table, native, partial(_search, work.search_limits, columns))
 
 
 def _write(adding: Sequence[RestatementRequest], _: Base) -> Replacements:
@@ -525,7 +539,9 @@ class _NoEraser:
         return not erased.rows
 
 
-def _search(limits: SearchLimits, request: BatchSearch, files: Sequence[CandidateFile]) -> Searched:
+def _search(
+    limits: SearchLimits, columns: ColumnCache, request: BatchSearch, files: Sequence[CandidateFile]
+) -> Searched:
     """Search few data files.
 
     Raises:
@@ -533,7 +549,7 @@ def _search(limits: SearchLimits, request: BatchSearch, files: Sequence[Candidat
         NeedsSpark: A file cannot be read. A Job may have other credentials than this process.
     """
     try:
-        return search_within(limits, request, files)
+        return search_within(limits, request, files, columns)
     except SearchError as e:
         raise NeedsSpark(str(e)) from e
 

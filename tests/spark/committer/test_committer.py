@@ -93,6 +93,24 @@ def test_every_engine_sees_a_revert_and_its_undo_at_once(
     assert (story.deletes_now(), story.plain()) == ([], of_batches("A", "B", "C"))
 
 
+def test_what_a_revert_has_read_of_a_file_the_next_one_does_not_read_again(
+    spark: SparkSession, lake: Lake, namespace: Namespace, process: Process
+) -> None:
+    """The files are away while the second revert is carried out. Both batches are in each of them."""
+    story = Native.begin(spark, lake, format_version=3, deletes=Deletes.AUTO).filled("AB")
+    first = namespace.carried_out(a_revert(story, "A", name="first"))
+    files = [Path(local(path)) for path in story.files()]
+    for file in files:
+        file.rename(f"{file}.away")
+
+    second = namespace.carried_out(a_revert(story, "B"))
+
+    for file in files:
+        Path(f"{file}.away").rename(file)
+    assert (first.outcome, second.outcome) == ("Committed", "Committed"), process.log[-3000:]
+    assert (story.hidden_rows(), story.plain()) == (8, Counter())
+
+
 def test_its_jvm_is_small_and_its_command_line_holds_no_catalog(process: Process) -> None:
     command = Path(f"/proc/{process.jvm()}/cmdline").read_text().split("\0")
 

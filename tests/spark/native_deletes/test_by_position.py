@@ -310,14 +310,14 @@ def test_what_is_too_much_to_search_is_hidden_by_the_ledger_first(
     assert table is not None
     assert spec.restatement is not None
 
-    result = work.restate(story.context(spec), table, spec.restatement.model_copy(update={"search_limits": limits}))
+    limited = spec.restatement.model_copy(update={"search_limits": limits})
+
+    result = work.restate(story.context(spec), table, limited)
 
     assert (result.outcome, result.files_without_deletes, result.requests[0].succeeded) == ("Committed", 2, True)
     assert (story.rows_at(), story.plain()) == (of_batches("B", "D", "E"), of_batches("A", "B", "D", "E"))
     with pytest.raises(TooMuchToSearch):
-        reanchor_and_mask(
-            story.context(following(story)), table, work.masker_of(story.context(spec), table, Deletes.AUTO, limits)
-        )
+        reanchor_and_mask(story.context(following(story)), table, work.masker_of(story.context(spec), table, limited))
     followed = story.run(following(story))
     assert (followed.outcome, story.masks()) == ("Committed", {"A": Mask(story.deletes, 4)})
     story.check_native(of_batches("B", "D", "E"), since=story.head().snapshot_id)

@@ -1,4 +1,4 @@
-"""Where rows lie in a file, by values, batches or keys: every one at the position that Iceberg counts, and no other row."""
+"""Where rows lie in a file, by values or keys: every one at the position that Iceberg counts, and no other row."""
 
 import uuid
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.files.values import ValueKind, Values, ValueType
-from lethe.search.positions import SearchedFile, Unsure, Wanted, WantedKeys, find, find_batches, find_keys
+from lethe.search.positions import SearchedFile, Unsure, Wanted, WantedKeys, find, find_keys
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 
@@ -140,77 +140,6 @@ def test_an_error_text_of_arrow_with_a_value_is_not_passed_on(tmp_path: Path) ->
 
     assert "secret" not in str(e.value)
     assert e.value.__suppress_context__
-
-
-BATCH_FIELD = 3
-
-
-def written_batches(path: Path, batches: list[str | None], group: int = 1000, field_id: int | None = 3) -> str:
-    return written(path, (a_field("batch_id", pa.string(), field_id), batches), rows_per_group=group)
-
-
-def found_batches(
-    uri: str, *ids: str, names: Mapping[str, int] | None = None, kind: str = "PARQUET"
-) -> dict[str, list[int]]:
-    return {
-        i: list(p) for i, p in find_batches(SearchedFile(PyArrowFileIO(), uri, kind, names), BATCH_FIELD, ids).items()
-    }
-
-
-def test_a_sorted_run_costs_one_entry_however_long_it_is(tmp_path: Path) -> None:
-    file = written_batches(tmp_path / "f", ["A"] * 50_000 + ["B"] * 50_000)
-
-    positions = find_batches(SearchedFile(PyArrowFileIO(), file), BATCH_FIELD, ["B"])["B"]
-
-    assert (len(positions), min(positions), len(positions.serialize()) < 100) == (50_000, 50_000, True)
-
-
-@given(
-    rows=st.lists(st.sampled_from((None, *"abcde")), max_size=30),
-    wanted=st.sets(st.sampled_from("abcdexy"), min_size=1),
-    group=st.integers(1, 9),
-)
-def test_rows_are_counted_through_all_row_groups(
-    tmp_path: Path, rows: list[str | None], wanted: set[str], group: int
-) -> None:
-    file = written_batches(tmp_path / "f", rows, group)
-
-    expected = {w: [n for n, row in enumerate(rows) if row == w] for w in wanted}
-    assert found_batches(file, *wanted) == {w: at for w, at in expected.items() if at}
-
-
-def test_other_formats_are_read_as_well(tmp_path: Path) -> None:
-    field = pa.field("batch_id", pa.string(), metadata={"iceberg.id": str(BATCH_FIELD)})
-    orc.write_table(pa.table({"batch_id": ["B", "A", "B"]}, schema=pa.schema([field])), tmp_path / "f")
-
-    names = {"batch_id": BATCH_FIELD}
-
-    assert found_batches(f"file://{tmp_path}/f", "B", kind="ORC", names=names) == {"B": [0, 2]}
-
-
-def test_a_file_without_the_batch_column_holds_none_of_them_and_one_without_ids_is_not_guessed_at(
-    tmp_path: Path,
-) -> None:
-    """The rows of a file that must have the column may be of the batch that its partition names."""
-    other = written_batches(tmp_path / "a", ["A"], field_id=9)
-    nameless = written_batches(tmp_path / "b", ["A"], field_id=None)
-
-    assert found_batches(other, "A") == {}
-    assert found_batches(nameless, "A", names={"batch_id": BATCH_FIELD}) == {"A": [0]}
-    with pytest.raises(Unsure, match="no field ids"):
-        found_batches(nameless, "A")
-    with pytest.raises(Unsure, match="lacks the batch column"):
-        find_batches(SearchedFile(PyArrowFileIO(), other), BATCH_FIELD, ["A"], must_have=True)
-
-
-def test_rows_of_a_file_without_the_batch_column_are_of_the_batch_that_its_partition_names(tmp_path: Path) -> None:
-    file = written_batches(tmp_path / "f", ["x", "y"], field_id=BATCH_FIELD + 1)
-
-    for must_have in (False, True):
-        io = PyArrowFileIO()
-        reported = find_batches(SearchedFile(io, file), BATCH_FIELD, ["A", "B"], if_absent="B", must_have=must_have)
-        assert {i: list(p) for i, p in reported.items()} == {"B": [0, 1]}
-        assert find_batches(SearchedFile(io, file), BATCH_FIELD, ["A"], if_absent="B", must_have=must_have) == {}
 
 
 TEXT, LONG = ValueKind(ValueType.STRING), ValueKind(ValueType.LONG)
