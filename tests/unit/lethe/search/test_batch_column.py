@@ -1,7 +1,8 @@
 """Where the rows of batches lie in a file, and what is kept of its batch column for later searches."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lethe.search.batch_column import NO_CACHE, ColumnCache, EncodedIds, find_batches
 from lethe.search.positions import SearchedFile, Unsure
-from pyiceberg.io import FileIO, InputFile
-from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.io import InputFile
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
 BATCH_FIELD = 3
 
 
-def written_batches(path: Path, batches: list[str | None], group: int = 1000, field_id: int | None = 3) -> str:
+def written_batches(
+    path: Path, batches: list[str | None], group: int = 1000, field_id: int | None = 3, other: Iterable[Any] = ()
+) -> str:
     metadata = {} if field_id is None else {"PARQUET:field_id": str(field_id)}
-    schema = pa.schema([pa.field("batch_id", pa.string(), metadata=metadata)])
-    pq.write_table(pa.table([pa.array(batches, pa.string())], schema=schema), path, row_group_size=group)
+    columns = [pa.array(batches, pa.string()), *(pa.array(values) for values in other)]
+    fields = [pa.field("batch_id", pa.string(), metadata=metadata)]
+    fields += [pa.field(f"c{n}", column.type) for n, column in enumerate(columns[1:])]
+    pq.write_table(pa.table(columns, schema=pa.schema(fields)), path, row_group_size=group)
     return f"file://{path}"
 
 
@@ -32,7 +37,7 @@ def found_batches(
     *ids: str,
     names: Mapping[str, int] | None = None,
     kind: str = "PARQUET",
-    io: FileIO | None = None,
+    io: PyArrowFileIO | None = None,
     cache: ColumnCache = NO_CACHE,
     scope: str = "",
 ) -> dict[str, list[int]]:
@@ -95,6 +100,41 @@ def test_rows_of_a_file_without_the_batch_column_are_of_the_batch_that_its_parti
         reported = find_batches(SearchedFile(io, file), BATCH_FIELD, ["A", "B"], if_absent="B", must_have=must_have)
         assert {i: list(p) for i, p in reported.items()} == {"B": [0, 1]}
         assert find_batches(SearchedFile(io, file), BATCH_FIELD, ["A"], if_absent="B", must_have=must_have) == {}
+
+
+class NotingFile(FileIO):
+    """Notes the offset and the length of each read."""
+
+    def __init__(self, path: Path, reads: list[tuple[int, int]]) -> None:
+        super().__init__(path)
+        self.reads = reads
+
+    def read(self, size: int = -1) -> bytes:
+        begin = self.tell()
+        content = super().read(size)
+        self.reads.append((begin, len(content)))
+        return content
+
+
+def test_only_the_footer_and_the_chunks_that_may_hold_the_batch_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 13 MB: the statistics of the first row group rule it out, those of the other three do not."""
+    random, rows = np.random.default_rng(1), 400_000
+    ids = np.char.add(np.repeat(["a", "b"], [100_000, 300_000]), random.integers(0, 50_000, rows).astype(str))
+    file = written_batches(tmp_path / "f", ids.tolist(), 100_000, other=random.integers(0, 2**62, (3, rows)))
+    size = (tmp_path / "f").stat().st_size
+    reads: list[tuple[int, int]] = []
+    monkeypatch.setattr(PyArrowFile, "open", lambda *_, **__: NotingFile(tmp_path / "f", reads))
+
+    positions = found_batches(file, "b7")
+
+    metadata = pq.read_metadata(tmp_path / "f")
+    chunks = [metadata.row_group(n).column(0) for n in range(1, 4)]
+    needed = sum(c.total_compressed_size for c in chunks)
+    assert (positions, 13e6 < size < 14e6) == ({"b7": np.flatnonzero(ids == "b7").tolist()}, True)
+    assert reads == [(size - 65_536, 65_536), *((c.dictionary_page_offset, c.total_compressed_size) for c in chunks)]
+    assert sum(length for _, length in reads) / needed <= 1.1
 
 
 # --- what is kept ---------------------------------------------------------------------------------------------------
