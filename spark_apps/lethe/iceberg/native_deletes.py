@@ -8,11 +8,11 @@ PyIceberg does not read to which file a deletion vector applies, so this module 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import fastavro
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import FileFormat, ManifestContent, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.transforms import VoidTransform
 
@@ -25,8 +25,18 @@ FILE_PATH: Final = 2147483546
 POSITION: Final = 2147483545
 """The field id, in a file of position deletes, of the row's position."""
 _NONE: Final[frozenset[str]] = frozenset()
-Vector: TypeAlias = tuple[str, int]
-"""A deletion vector: the path of a Puffin file, and the offset there."""
+
+
+@dataclass(frozen=True)
+class PositionDeletes:
+    """A file of position deletes, or a deletion vector in a Puffin file."""
+
+    path: str
+    format: FileFormat
+    offset: int = 0
+    """Of a deletion vector: its place in the file."""
+    length: int = 0
+    """Of a deletion vector, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +117,9 @@ def holds_values(file: Mapping[str, Any]) -> bool:
     return file["content"] == _EQUALITY or not {FILE_PATH, POSITION}.issuperset(int(m["key"]) for m in metrics)
 
 
-def vectors(io: FileIO, manifests: Iterable[ManifestFile]) -> dict[str, frozenset[Vector]]:
+def vectors(io: FileIO, manifests: Iterable[ManifestFile]) -> dict[str, frozenset[PositionDeletes]]:
     """The deletion vectors in the manifests of a snapshot, by the path of their data file."""
-    vectors_by_file: dict[str, set[Vector]] = {}
+    vectors_by_file: dict[str, set[PositionDeletes]] = {}
     for manifest in manifests:
         if manifest.content != ManifestContent.DELETES:
             continue
@@ -118,7 +128,9 @@ def vectors(io: FileIO, manifests: Iterable[ManifestFile]) -> dict[str, frozense
         for file in files:
             offset, path = file.get("content_offset"), referenced(file)
             if offset is not None and path is not None:
-                vectors_by_file.setdefault(path, set()).add((str(file["file_path"]), int(offset)))
+                place = int(offset), int(file["content_size_in_bytes"])
+                vector = PositionDeletes(str(file["file_path"]), FileFormat.PUFFIN, *place)
+                vectors_by_file.setdefault(path, set()).add(vector)
     return {path: frozenset(offsets) for path, offsets in vectors_by_file.items()}
 
 

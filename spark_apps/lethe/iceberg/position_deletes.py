@@ -1,13 +1,13 @@
-"""Files of deletes by position: writes deletion vectors and position deletes, and reads those of one data file. I/O."""
+"""Files of deletes by position: writes deletion vectors and position deletes, and reads them. I/O."""
 
 import io
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import fastavro
 import numpy as np
@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
+from pyiceberg.manifest import FileFormat
 from pyroaring import FrozenBitMap64
 
 from lethe.files.native_deletes import NO_POSITIONS
-from lethe.iceberg.native_deletes import FILE_PATH, POSITION
+from lethe.iceberg.native_deletes import FILE_PATH, POSITION, PositionDeletes
 
 PARALLEL_FILES: Final = 8
 """Files that are written or read at a time."""
@@ -29,13 +30,18 @@ PUFFIN: Final = b"PFA1"
 """The first and the last bytes of a Puffin file."""
 _ROW_POSITION: Final = 2_147_483_645
 """Field id of Iceberg's metadata column `_pos`, which deletion vectors are about."""
+_PATH: Final = "file_path"
+_POS: Final = "pos"
 _SCHEMA: Final = pa.schema(
     [
-        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(FILE_PATH)}),
-        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION)}),
+        pa.field(_PATH, pa.string(), nullable=False, metadata={"PARQUET:field_id": str(FILE_PATH)}),
+        pa.field(_POS, pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION)}),
     ]
 )
 _ROWS_AT_ONCE: Final = 1_000_000
+PositionArray: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Positions: TypeAlias = PositionArray | FrozenBitMap64
+"""Positions of rows, as a file has them: a deletion vector is a bitmap, the others are columns."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +114,7 @@ def _write_vector(files: FileIO, deletes: DeletesOfFile) -> str:
 
 def _write_positions(files: FileIO, deletes: DeletesOfFile) -> str:
     made = io.BytesIO()
-    with pq.ParquetWriter(
-        made, _SCHEMA, compression="zstd", use_dictionary=["file_path"], store_schema=False
-    ) as writer:
+    with pq.ParquetWriter(made, _SCHEMA, compression="zstd", use_dictionary=[_PATH], store_schema=False) as writer:
         positions = np.fromiter(deletes.positions, np.int64, len(deletes.positions))
         for start in range(0, len(positions), _ROWS_AT_ONCE):
             piece = positions[start : start + _ROWS_AT_ONCE]
@@ -156,25 +160,83 @@ def read_positions(files: FileIO, deletes: Iterable[tuple[Mapping[str, Any], str
     Raises:
         Exception: What the storage and the decoder raise.
     """
-    return _in_parallel(lambda d: _read(files, *d), deletes)
+    wanted = [(_described(document), data_file) for document, data_file in deletes]
+    paths: dict[PositionDeletes, list[str]] = {}
+    for of_deletes, data_file in wanted:
+        paths.setdefault(of_deletes, []).append(data_file)
+    found = read_deletes(files, paths)
+    return [as_bitmap(found[of_deletes].get(data_file, NO_POSITIONS)) for of_deletes, data_file in wanted]
 
 
-def _read(files: FileIO, document: Mapping[str, Any], data_file: str) -> FrozenBitMap64:
-    format_name = document["file-format"].lower()
-    with files.new_input(document["file-path"]).open() as stream:
-        match format_name:
-            case "puffin":
-                stream.seek(document["content-offset"])
-                return of_blob(stream.read(document["content-size-in-bytes"]))
-            case "avro":
-                rows = fastavro.reader(stream)
-                found = np.array([r["pos"] for r in rows if r["file_path"] == data_file], np.int64)
+def _described(document: Mapping[str, Any]) -> PositionDeletes:
+    place = document.get("content-offset") or 0, document.get("content-size-in-bytes") or 0
+    return PositionDeletes(document["file-path"], FileFormat(document["file-format"].upper()), *place)
+
+
+def read_deletes(
+    files: FileIO, deletes: Mapping[PositionDeletes, Collection[str]]
+) -> dict[PositionDeletes, dict[str, Positions]]:
+    """Read the positions that files of deletes have for data files. Each file is read once, of a Puffin file only the vector.
+
+    Args:
+        deletes: With the paths of the data files, of which a deletion vector has one.
+
+    Returns:
+        By path, for the data files of which it has positions.
+
+    Raises:
+        Exception: What the storage and the decoder raise.
+    """
+    return dict(zip(deletes, _in_parallel(lambda d: _read(files, d, frozenset(deletes[d])), deletes), strict=True))
+
+
+def as_bitmap(positions: Positions) -> FrozenBitMap64:
+    """The positions as a bitmap."""
+    if isinstance(positions, FrozenBitMap64):
+        return positions
+    return FrozenBitMap64(positions.astype(np.uint64)) if len(positions) else NO_POSITIONS
+
+
+def as_array(positions: Positions) -> PositionArray:
+    """The positions as an array, in any order."""
+    if isinstance(positions, FrozenBitMap64):
+        return np.array(positions.to_array(), np.int64)
+    return positions
+
+
+def _read(files: FileIO, deletes: PositionDeletes, data_files: frozenset[str]) -> dict[str, Positions]:
+    with files.new_input(deletes.path).open() as stream:
+        match deletes.format:
+            case FileFormat.PUFFIN:
+                stream.seek(deletes.offset)
+                return dict.fromkeys(data_files, of_blob(stream.read(deletes.length)))
+            case FileFormat.AVRO:
+                rows = [r for r in fastavro.reader(stream) if r[_PATH] in data_files]
+                table = pa.table({_PATH: [r[_PATH] for r in rows], _POS: pa.array([r[_POS] for r in rows], pa.int64())})
+            case FileFormat.ORC:
+                table = _scanned(ds.OrcFileFormat(), stream, data_files)
             case _:
-                form = ds.OrcFileFormat() if format_name == "orc" else ds.ParquetFileFormat(pre_buffer=True)
-                only = pc.field("file_path") == data_file
-                rows = ds.Scanner.from_fragment(form.make_fragment(stream), columns=["pos"], filter=only).to_table()
-                found = rows["pos"].to_numpy()
-    return FrozenBitMap64(found.astype(np.uint64)) if len(found) else NO_POSITIONS
+                form = ds.ParquetFileFormat(dictionary_columns=(_PATH,), pre_buffer=True)
+                table = _scanned(form, stream, data_files)
+    return _by_path(table)
+
+
+def _scanned(form: ds.FileFormat, stream: Any, data_files: frozenset[str]) -> pa.Table:
+    path = pc.field(_PATH)
+    # Arrow skips row groups by `==`, and does not by `isin`.
+    of_files = path == next(iter(data_files)) if len(data_files) == 1 else path.isin(sorted(data_files))
+    return ds.Scanner.from_fragment(form.make_fragment(stream), columns=[_PATH, _POS], filter=of_files).to_table()
+
+
+def _by_path(table: pa.Table) -> dict[str, Positions]:
+    found: dict[str, list[PositionArray]] = {}
+    for batch in table.to_batches():
+        paths = batch.column(_PATH)
+        encoded = paths if pa.types.is_dictionary(paths.type) else paths.dictionary_encode()
+        numbers, positions = encoded.indices.to_numpy(), batch.column(_POS).to_numpy()
+        for number in np.unique(numbers):
+            found.setdefault(encoded.dictionary[int(number)].as_py(), []).append(positions[numbers == number])
+    return {path: np.concatenate(parts) for path, parts in found.items()}
 
 
 def to_blob(positions: FrozenBitMap64) -> bytes:
@@ -184,6 +246,12 @@ def to_blob(positions: FrozenBitMap64) -> bytes:
 
 
 def of_blob(blob: bytes) -> FrozenBitMap64:
-    """The positions of a deletion vector. Pure."""
+    """The positions of a deletion vector. Pure.
+
+    Raises:
+        ValueError: The bytes are none.
+    """
     (length,) = struct.unpack(">I", blob[:4])
+    if blob[4:8] != _MAGIC:
+        raise ValueError("the bytes are no deletion vector")
     return FrozenBitMap64.deserialize(blob[4 + len(_MAGIC) : 4 + length])

@@ -45,7 +45,7 @@ from lethe.iceberg.conditions import RowCondition
 from lethe.iceberg.facts import TableFacts, bounds_of
 from lethe.iceberg.native_deletes import (
     DELETED,
-    Vector,
+    PositionDeletes,
     holds_values,
     is_unpartitioned,
     native_deletes,
@@ -240,10 +240,8 @@ class PlannedFile:
     data_file: DataFile
     delete_files: frozenset[DataFile] = frozenset()
     """Files of deletes by position that may apply to it, of any writer."""
-    vectors: frozenset[Vector] = frozenset()
-    """Where its deletion vector is: the path of a Puffin file, and the offset there. Such a file may keep other vectors of the
-    data file, which no longer apply.
-    """
+    vectors: frozenset[PositionDeletes] = frozenset()
+    """Its deletion vector. A Puffin file may keep other vectors of the data file, which no longer apply."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,9 +16,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.table.deletion_vector import DeletionVector, _extract_vector_payload
 from pyiceberg.table.name_mapping import MappedField, NameMapping
-from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, IcebergType, ListType, MapType, NestedField, StructType
 from pyiceberg.utils.concurrent import ExecutorFactory
@@ -28,7 +25,8 @@ from lethe.base.errors import InputError
 from lethe.files.bounds import IdIndex, split_by_bounds
 from lethe.files.increment import ReadPlan
 from lethe.iceberg.conditions import Column, RowCondition
-from lethe.iceberg.native_deletes import Vector
+from lethe.iceberg.native_deletes import PositionDeletes
+from lethe.iceberg.position_deletes import PositionArray, as_array, read_deletes
 from lethe.iceberg.snapshot_files import PlannedFile, SnapshotView
 from lethe.ingest.exact_values import is_list, plain_list
 
@@ -37,11 +35,7 @@ _ID_KEYS: Final = (b"PARQUET:field_id", b"iceberg.id")
 _DOC: Final = "doc"
 Step: TypeAlias = Callable[[pa.Array], pa.Array]
 
-Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
-Deleted: TypeAlias = Mapping[str, Positions]
-_PATH: Final = "file_path"
-_POSITION: Final = "pos"
-_REFERENCED: Final = "referenced-data-file"
+Deleted: TypeAlias = Mapping[str, PositionArray]
 
 _BUFFER: Final = 8 * 1024**2
 
@@ -373,70 +367,26 @@ def _name(kind: pa.DataType) -> str:
     return str(kind).partition("<")[0]
 
 
-def read_deletes(io: FileIO, files: Sequence[PlannedFile]) -> Deleted:
-    """The sorted positions of deleted rows of some data files, by path, for those that have any."""
-    # The delete files, each with the data files to which it may apply.
-    applied: dict[str, tuple[DataFile, list[PlannedFile]]] = {}
+def deleted_rows(io: FileIO, files: Sequence[PlannedFile]) -> Deleted:
+    """The sorted positions of deleted rows of some data files, by path, for those that have any. A position may occur twice."""
+    applied: dict[PositionDeletes, list[str]] = {}
     for file in files:
-        for delete in file.delete_files:
-            # A deletion vector replaces all other deletes by position of its data file.
-            if file.vectors and delete.file_format != FileFormat.PUFFIN:
-                continue
-            applied.setdefault(delete.file_path, (delete, []))[1].append(file)
-    found: dict[str, list[Positions]] = {}
-    for of_file in ExecutorFactory.get_or_create().map(lambda task: _read(io, *task), applied.values()):
-        for path, positions in of_file.items():
-            found.setdefault(path, []).append(positions)
-    return {path: np.unique(np.concatenate(parts)) for path, parts in found.items()}
+        for deletes in _deletes_of(file):
+            applied.setdefault(deletes, []).append(file.bounds.path)
+    parts: dict[str, list[PositionArray]] = {}
+    for found in read_deletes(io, applied).values():
+        for path, positions in found.items():
+            parts.setdefault(path, []).append(as_array(positions))
+    return {path: np.sort(np.concatenate(arrays), kind="stable") for path, arrays in parts.items()}
 
 
-def _read(io: FileIO, file: DataFile, to: Sequence[PlannedFile]) -> dict[str, Positions]:
-    paths = frozenset(f.bounds.path for f in to)
-    with io.new_input(file.file_path).open() as stream:
-        match file.file_format:
-            case FileFormat.PUFFIN:
-                live = {(f.bounds.path, v) for f in to for v in f.vectors}
-                return _vectors(file.file_path, PuffinFile(stream.read()), live)
-            case FileFormat.AVRO:
-                rows = list(fastavro.reader(stream))
-                table = pa.table({name: pa.array([r[name] for r in rows]) for name in (_PATH, _POSITION)})
-            case FileFormat.ORC:
-                table = _scanned(ds.OrcFileFormat(), stream)
-            case _:
-                table = _scanned(ds.ParquetFileFormat(dictionary_columns=(_PATH,), pre_buffer=True), stream)
-    return dict(_by_path(table, paths))
-
-
-def _scanned(form: ds.FileFormat, stream: Any) -> pa.Table:
-    return ds.Scanner.from_fragment(form.make_fragment(stream), columns=[_PATH, _POSITION]).to_table()
-
-
-def _by_path(table: pa.Table, selected: frozenset[str]) -> Iterable[tuple[str, Positions]]:
-    for batch in table.combine_chunks().to_batches():
-        paths = batch.column(_PATH)
-        encoded = paths if pa.types.is_dictionary(paths.type) else paths.dictionary_encode()
-        numbers, positions = encoded.indices.to_numpy(), batch.column(_POSITION).to_numpy()
-        for number, path in enumerate(encoded.dictionary.to_pylist()):
-            if path in selected:
-                yield path, positions[numbers == number].astype(np.int64)
-
-
-def _vectors(path: str, puffin: PuffinFile, live: Collection[tuple[str, Vector]]) -> dict[str, Positions]:
-    """The deletion vectors of a Puffin file, by data file.
-
-    Args:
-        path: Of the Puffin file.
-        live: The paths of data files, each with a vector that applies to it.
-    """
-    vectors: dict[str, Positions] = {}
-    for blob in puffin.footer.blobs:
-        data_file = blob.properties.get(_REFERENCED)
-        if data_file is None or (data_file, (path, blob.offset)) not in live:
-            continue
-        bitmaps = DeletionVector._deserialize_bitmap(_extract_vector_payload(puffin.get_blob_payload(blob)))
-        parts = [(key << 32) + np.array(bitmap, np.int64) for key, bitmap in enumerate(bitmaps)]
-        vectors[data_file] = np.concatenate(parts) if parts else np.empty(0, np.int64)
-    return vectors
+def _deletes_of(file: PlannedFile) -> Iterator[PositionDeletes]:
+    """The deletes that apply to a data file. A deletion vector replaces all others."""
+    for found in file.delete_files:
+        if found.file_format == FileFormat.PUFFIN:
+            yield from (v for v in file.vectors if v.path == found.file_path)
+        elif not file.vectors:
+            yield PositionDeletes(found.file_path, found.file_format)
 
 
 @dataclass(frozen=True)
@@ -450,7 +400,7 @@ class Reading:
     dictionaries: tuple[str, ...] = ()
     """Columns whose text is read as dictionaries, if files have them under this name."""
 
-    def rows(self, io: FileIO, file: DataFile, deleted: Positions | None) -> Iterator[pa.RecordBatch]:
+    def rows(self, io: FileIO, file: DataFile, deleted: PositionArray | None) -> Iterator[pa.RecordBatch]:
         """The rows that are not deleted, and for which the condition is true; no empty record batch.
 
         Args:
@@ -518,7 +468,7 @@ class Reading:
         return fragment if expression is None else fragment.subset(filter=expression, schema=physical)
 
 
-def _without(rows: pa.RecordBatch, begin: int, deleted: Positions) -> pa.RecordBatch:
+def _without(rows: pa.RecordBatch, begin: int, deleted: PositionArray) -> pa.RecordBatch:
     """The rows of the batch without the deleted ones.
 
     Args:
@@ -640,7 +590,7 @@ def _rows(
     executor = ExecutorFactory.get_or_create()
     for n in range(0, len(files), PARALLEL_FILES):
         some = files[n : n + PARALLEL_FILES]
-        deleted = read_deletes(view.io, some)
+        deleted = deleted_rows(view.io, some)
 
         def rows_of(file: PlannedFile, deleted: Deleted = deleted) -> list[pa.RecordBatch]:
             return list(reading.rows(view.io, file.data_file, deleted.get(file.bounds.path)))

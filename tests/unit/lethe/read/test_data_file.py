@@ -1,39 +1,35 @@
-"""Of a file of deletion vectors, those count that the manifests name: others were replaced, and stay in the file."""
+"""Which deletes by position a scan applies to a data file."""
 
-import json
+from pathlib import Path
 
-from lethe.read.data_file import _vectors
-from pyiceberg.table.puffin import PuffinFile
-from pyroaring import BitMap
+import pytest
+from lethe.iceberg.native_deletes import PositionDeletes
+from lethe.iceberg.position_deletes import to_blob
+from lethe.iceberg.snapshot_files import PlannedFile
+from lethe.read.data_file import deleted_rows
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyroaring import FrozenBitMap64
 
-FILE = "s3://lake/deletes.puffin"
-
-
-def vector(*positions: int) -> bytes:
-    """A blob: its length, a mark, one bitmap for the numbers up to 2^32, and a check sum."""
-    content = (
-        b"\xd1\xd3\x39\x64" + (1).to_bytes(8, "little") + (0).to_bytes(4, "little") + BitMap(positions).serialize()
-    )
-    return len(content).to_bytes(4, "big") + content + bytes(4)
+from tests.support.builders import a_file
 
 
-def puffin(**vectors: bytes) -> tuple[PuffinFile, dict[str, int]]:
-    """A file with these vectors, by their data file, and where each begins."""
-    content, blobs, offsets = b"PFA1", [], {}
-    for data_file, blob in vectors.items():
-        offsets[data_file] = len(content)
-        blobs.append(
-            {"type": "deletion-vector-v1", "fields": [], "snapshot-id": -1, "sequence-number": -1}
-            | {"offset": len(content), "length": len(blob), "properties": {"referenced-data-file": data_file}}
-        )
-        content += blob
-    footer = json.dumps({"blobs": blobs}).encode()
-    return PuffinFile(content + b"PFA1" + footer + len(footer).to_bytes(4, "little") + bytes(4) + b"PFA1"), offsets
+def delete_file(path: str, file_format: FileFormat) -> DataFile:
+    return DataFile.from_args(content=DataFileContent.POSITION_DELETES, file_path=path, file_format=file_format)
 
 
-def test_a_vector_that_no_manifest_names_hides_nothing() -> None:
-    file, offsets = puffin(one=vector(0, 5), two=vector(1))
+@pytest.mark.parametrize("is_named", [True, False])
+def test_of_a_puffin_file_only_the_vector_that_a_manifest_names_hides_rows(tmp_path: Path, is_named: bool) -> None:
+    """It replaces all other deletes of the data file, which are not even opened."""
+    old, new = (to_blob(FrozenBitMap64(p)) for p in ([1], [0, 5]))
+    (tmp_path / "f").write_bytes(b"PFA1" + old + new)
+    puffin = f"file://{tmp_path}/f"
+    path = puffin if is_named else "file:///other"
+    vector = PositionDeletes(path, FileFormat.PUFFIN, 4 + len(old), len(new))
+    bounds = a_file("A", "A")
+    deletes = {delete_file(puffin, FileFormat.PUFFIN), delete_file("file:///not-there", FileFormat.PARQUET)}
+    file = PlannedFile(bounds, DataFile.from_args(file_path=bounds.path), frozenset(deletes), frozenset({vector}))
 
-    found = _vectors(FILE, file, {("one", (FILE, offsets["one"])), ("two", ("s3://lake/other.puffin", 4))})
+    found = deleted_rows(PyArrowFileIO(), [file])
 
-    assert {path: positions.tolist() for path, positions in found.items()} == {"one": [0, 5]}
+    assert {p: positions.tolist() for p, positions in found.items()} == ({bounds.path: [0, 5]} if is_named else {})
