@@ -62,6 +62,8 @@ _MAX_SMALL_FILES: Final = 10_000
 _Read: TypeAlias = "tuple[list[Suspect], list[Suspect], list[FileBounds]]"
 """What is read of a manifest: its suspects, its other small files, and the bounds of all its files."""
 
+BATCHES: Final = "batches"
+"""The key of a search for batches."""
 MAX_READ_BYTES: Final = 64 * 1024 * 1024
 _BYTES_PER_ROW: Final = 4
 """Memory for one row of a dictionary-encoded column: its index."""
@@ -101,32 +103,67 @@ def candidates(table: Table, snapshot_id: int | None, searches: Mapping[str, Any
         return []
     manifests = snapshot.manifests(table.io)
     deletes = native_deletes(table.io, manifests)
-    files: list[CandidateFile] = []
-    for manifest in manifests:
-        if manifest.content != ManifestContent.DATA:
-            continue
-        for entry in manifest.fetch_manifest_entry(table.io):
-            f = entry.data_file
-            keys = frozenset(key for key, w in searches.items() if all(_might_hold(f, c) for c in columns_of(w)))
-            if keys:
-                held = {
-                    k: tuple(c.values.index_of(_absent(table, f, c.field_id)) for c in columns_of(searches[k]))
-                    for k in keys
-                }
-                files.append(
-                    CandidateFile(
-                        path=f.file_path,
-                        size=f.file_size_in_bytes,
-                        format_name=f.file_format.value,
-                        partition=partition_text(f.spec_id, [f.partition[n] for n in range(len(f.partition))]),
-                        deletes=deletes.on(f.file_path, manifest.partition_spec_id),
-                        keys=keys,
-                        if_absent=frozenset(k for k in keys if None not in held[k]),
-                        bytes_to_search=_stored(f, {c.field_id for k in keys for c in columns_of(searches[k])}),
-                        absent=held,
-                    )
-                )
-    return files
+    found = (
+        _candidate(table, entry.data_file, searches, deletes)
+        for manifest in manifests
+        for entry in live_entries(table.io, manifest)
+    )
+    return [c for c in found if c is not None]
+
+
+def _candidate(
+    table: Table, file: DataFile, searches: Mapping[str, AnyWanted], deletes: NativeDeleteFiles
+) -> CandidateFile | None:
+    """The file, if a search has to read it."""
+    keys = frozenset(key for key, w in searches.items() if all(_might_hold(file, c) for c in columns_of(w)))
+    if not keys:
+        return None
+    held = {
+        k: tuple(c.values.index_of(_absent(table, file, c.field_id)) for c in columns_of(searches[k])) for k in keys
+    }
+    return CandidateFile(
+        path=file.file_path,
+        size=file.file_size_in_bytes,
+        format_name=file.file_format.value,
+        partition=partition_text(file.spec_id, [file.partition[n] for n in range(len(file.partition))]),
+        deletes=deletes.on(file.file_path, file.spec_id),
+        keys=keys,
+        if_absent=frozenset(k for k in keys if None not in held[k]),
+        bytes_to_search=_stored(file, {c.field_id for k in keys for c in columns_of(searches[k])}),
+        absent=held,
+    )
+
+
+@dataclass(frozen=True)
+class BatchFiles:
+    """The live data files of a snapshot that might hold rows of batches."""
+
+    whole: tuple[FileBounds, ...]
+    """All their rows are of one of the batches, by their metadata."""
+    mixed: tuple[tuple[CandidateFile, FileBounds], ...]
+    """Those to search. Without the native deletes that apply to them."""
+
+
+def files_of_batches(table: Table, snapshot_id: int | None, field_id: int, ids: Values) -> BatchFiles:
+    """Find the data files that might hold rows of batches. Reads each manifest of data files once, and none of deletes.
+
+    Args:
+        field_id: Of the batch column.
+        ids: Of the batches. The candidates have the search for them under BATCHES.
+    """
+    snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
+    index, column = IdIndex(ids.items), BatchColumn.of(table.specs(), field_id)
+    searches, no_deletes = {BATCHES: Wanted.of(field_id, ids)}, NativeDeleteFiles({}, {})
+    whole: list[FileBounds] = []
+    mixed: list[tuple[CandidateFile, FileBounds]] = []
+    for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
+        for entry in live_entries(table.io, manifest):
+            bounds = bounds_of(entry.data_file, column)
+            if index.must_hold(bounds):
+                whole.append(bounds)
+            elif (candidate := _candidate(table, entry.data_file, searches, no_deletes)) is not None:
+                mixed.append((candidate, bounds))
+    return BatchFiles(tuple(whole), tuple(mixed))
 
 
 def _stored(file: DataFile, field_ids: Iterable[int]) -> int:

@@ -30,8 +30,7 @@ from lethe.ledger.ledger import Delta, Ledger, get_many
 from lethe.ledger.tombstone import Tombstone
 from lethe.restatement.plan import recalled
 from lethe.search.batches import BatchSearch, Search, TooMuchToSearch
-from lethe.search.candidates import candidates, values_if_absent
-from lethe.search.positions import Wanted
+from lethe.search.candidates import BATCHES, files_of_batches, values_if_absent
 from pyiceberg.io import FileIO
 from pyroaring import FrozenBitMap64
 
@@ -50,7 +49,6 @@ from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Committer, table_io, table_properties
 
 log = logging.getLogger(__name__)
-_BATCHES: Final = "batches"
 _VECTORS: Final = NativeDeletes.DELETION_VECTORS
 T = TypeVar("T")
 Found: TypeAlias = Mapping[str, Mapping[str, FrozenBitMap64]]
@@ -184,10 +182,9 @@ class NativeMasker:
         if not ids:
             return {}, {}
         values = Values(ValueKind(ValueType.STRING), tuple(sorted(ids)))
-        wanted = {_BATCHES: Wanted.of(base.field_id, values)}
-        index, bounds = IdIndex(ids), {f.path: f for f in base.files()}
-        of_one = {f.path: {str(f.lower): every_position(f.records)} for f in bounds.values() if index.must_hold(f)}
-        files = [c for c in candidates(base.iceberg, base.facts.head_id, wanted) if c.path not in of_one]
+        named = files_of_batches(base.iceberg, base.facts.head_id, base.field_id, values)
+        of_one = {f.path: {str(f.lower): every_position(f.records)} for f in named.whole}
+        files = [c for c, _ in named.mixed]
         new = [c for c in files if not ids <= self._asked.get(c.path, frozenset())]
         if new:
             size = sum(c.size for c in new)
@@ -195,7 +192,7 @@ class NativeMasker:
                 Phase.SCAN, f"{len(new)} files of {size} bytes for the rows of {len(ids)} batches"
             )
             names = field_ids(base.iceberg.properties)
-            absent = values_if_absent(new, _BATCHES, values)
+            absent = values_if_absent(new, BATCHES, values)
             asked = BatchSearch(
                 base.field_id, ids, table_properties(self.context), names, absent=absent, table_uuid=self.table.uuid
             )
@@ -206,9 +203,10 @@ class NativeMasker:
         self.context.step("after-search")
         positions = {c.path: {i: p for i, p in self._found.get(c.path, {}).items() if i in ids} for c in files}
         unsure: dict[str, str] = {}
-        for path in (c.path for c in files if c.path in self._unsure):
+        index = IdIndex(ids)
+        for path, bounds in ((c.path, bounds) for c, bounds in named.mixed if c.path in self._unsure):
             log.warning("native deletes cannot hide rows of deleted batches in a data file: %s", self._unsure[path])
-            unsure |= dict.fromkeys(index.within(bounds[path]), self._unsure[path])
+            unsure |= dict.fromkeys(index.within(bounds), self._unsure[path])
         return {path: by_id for path, by_id in positions.items() if by_id} | of_one, unsure
 
     def _positions(

@@ -1,11 +1,16 @@
 """A file is left out of a search only if its metrics prove that no row of it is looked for."""
 
+from collections import Counter
+
 import pyarrow as pa
 from lethe.files.values import ValueKind, Values, ValueType
-from lethe.search.candidates import candidates
+from lethe.search.candidates import candidates, files_of_batches
 from lethe.search.positions import AnyWanted, Wanted, WantedKeys
 from pyiceberg.catalog import Catalog
+from pyiceberg.io import InputFile
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
+from pyiceberg.typedef import Properties
 
 from tests.support.tables import new_table, rows
 
@@ -80,3 +85,35 @@ def test_a_file_is_read_for_keys_if_each_of_their_columns_allows_one(catalog: Ca
     )
 
     assert found == [{"one"}, {"two"}, set()]
+
+
+class CountingIO(PyArrowFileIO):
+    """Counts the files that it opens, by path."""
+
+    def __init__(self, properties: Properties) -> None:
+        super().__init__(properties)
+        self.opened = Counter[str]()
+
+    def new_input(self, location: str) -> InputFile:
+        self.opened[location] += 1
+        return super().new_input(location)
+
+
+def test_files_of_batches_are_found_by_reading_each_manifest_once(catalog: Catalog) -> None:
+    """A file of one batch is known by its bounds. One without bounds may hold any batch."""
+    table = new_table(catalog, schema=SCHEMA)
+    for ids in (["b0", "b0"], ["b0", "b2"], ["b3", "b3"], ["b1", None], [None, None]):
+        batch = rows(*["-"] * len(ids)).set_column(1, pa.field("batch_id", pa.string()), pa.array(ids, pa.string()))
+        table.append(batch.append_column(pa.field("name", pa.string()), pa.array(ids, pa.string())))
+    field_id, head = table.schema().find_field("batch_id").field_id, table.current_snapshot()
+    assert head is not None
+    table.io = CountingIO(table.io.properties)
+
+    found = files_of_batches(table, head.snapshot_id, field_id, Values(ValueKind(ValueType.STRING), ("b0", "b1", "b9")))
+
+    assert [(f.lower, f.records) for f in found.whole] == [("b0", 2)]
+    assert sorted((bounds.lower, bounds.upper) for _, bounds in found.mixed) == [("b0", "b2"), ("b1", "b1")]
+    assert {c.path for c, _ in found.mixed} == {bounds.path for _, bounds in found.mixed}
+    assert all(c.bytes_to_search < c.size for c, _ in found.mixed)
+    manifests = [m.manifest_path for m in head.manifests(table.io)]
+    assert (len(manifests), {path: table.io.opened[path] for path in manifests}) == (5, dict.fromkeys(manifests, 1))
