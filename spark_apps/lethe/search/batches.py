@@ -112,6 +112,12 @@ class BatchSearch:
 Search: TypeAlias = Callable[[BatchSearch, Sequence[CandidateFile]], Searched]
 
 
+def is_few(limits: SearchLimits, files: Sequence[CandidateFile]) -> bool:
+    """Whether a process without Spark may search the data files."""
+    size = sum(c.bytes_to_search for c in files)
+    return len(files) <= limits.max_files_per_commit and size <= limits.max_bytes_per_commit
+
+
 def search_within(
     limits: SearchLimits, request: BatchSearch, files: Sequence[CandidateFile], cache: ColumnCache = NO_CACHE
 ) -> Searched:
@@ -121,8 +127,8 @@ def search_within(
         TooMuchToSearch: There is too much to read.
         SearchError: A file could not be read.
     """
-    size = sum(c.bytes_to_search for c in files)
-    if len(files) > limits.max_files_per_commit or size > limits.max_bytes_per_commit:
+    if not is_few(limits, files):
+        size = sum(c.bytes_to_search for c in files)
         raise TooMuchToSearch(
             f"the rows of {len(request.ids)} batches may be in {len(files)} files with {size} bytes to read, and a commit "
             f"searches at most {limits.max_files_per_commit} files and {limits.max_bytes_per_commit} bytes "

@@ -16,7 +16,7 @@ from lethe.base.errors import ConflictError, InputError, TransientError
 from lethe.base.ids import MAX_BATCH_ID_LENGTH, request_key, run_id
 from lethe.buffer.promotion import Publish, WrittenBatch, WrittenFiles, plan_publication
 from lethe.contract.result import Phase
-from lethe.contract.run import AcceptedHead, Replacement, RestatementRequest
+from lethe.contract.run import AcceptedHead, Replacement, RestatementRequest, SearchLimits
 from lethe.contract.settings import Deletes, NativeDeletes, Operation
 from lethe.files.bounds import IdIndex
 from lethe.iceberg import catalogs
@@ -46,7 +46,7 @@ from lethe_spark.jvm.scan_tasks import write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import crash_point
 from lethe_spark.sql.rest_servers import require_served
-from lethe_spark.sql.searching import named, search_batches
+from lethe_spark.sql.searching import named, search_few_here
 
 log = logging.getLogger(__name__)
 
@@ -360,7 +360,8 @@ def _write_once(
     files = write_rows(found, rows, run, base.batch_column)
     job.step("after-write")
     attempts, last = Attempts(), list[Masks]()
-    masker = NativeMasker(job, found, native, partial(search_batches, frame.sparkSession.sparkContext))
+    search = partial(search_few_here, frame.sparkSession.sparkContext, SearchLimits())
+    masker = NativeMasker(job, found, native, search)
 
     def plan(newest: Base) -> Intent[WriteResult] | NothingToCommit[WriteResult]:
         planned = _plan(newest, request, files, in_files, run)

@@ -9,7 +9,7 @@ from functools import partial
 from lethe.base.errors import InputError
 from lethe.base.ids import request_key, run_id
 from lethe.contract.result import RequestResult
-from lethe.contract.run import Provenance, RestatementRequest
+from lethe.contract.run import Provenance, RestatementRequest, SearchLimits
 from lethe.contract.settings import Deletes, Operation
 from lethe.restatement.plan import AlreadyDone, PlanScope, check_request, plan_restatement
 from pyspark.sql import SparkSession
@@ -18,7 +18,7 @@ from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, 
 from lethe_spark.commit.masking import CannotLift, Masks, NativeMasker, lifts_of, native_kind
 from lethe_spark.commit.table_state import Base
 from lethe_spark.sdk.batch_writer import SdkWriter, deletes_of, find_table, ids_in_files, prepare_table
-from lethe_spark.sql.searching import search_batches
+from lethe_spark.sql.searching import search_few_here
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,10 @@ def _restate(
     job = SdkWriter(found.name, batch_column, run, request.operation, properties, seen_table_uuid=found.uuid)
 
     masker = NativeMasker(
-        job, found, native_kind(found, deletes_of(deletes)), partial(search_batches, spark.sparkContext)
+        job,
+        found,
+        native_kind(found, deletes_of(deletes)),
+        partial(search_few_here, spark.sparkContext, SearchLimits()),
     )
     last: Masks | None = None
 

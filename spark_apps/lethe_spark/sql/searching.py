@@ -9,7 +9,8 @@ from typing import Final
 
 import pyarrow as pa
 from lethe.base.errors import ConflictError
-from lethe.search.batches import BatchSearch, FileResult, Searched, result_of
+from lethe.contract.run import SearchLimits
+from lethe.search.batches import PARALLEL_FILES, BatchSearch, FileResult, Searched, is_few, result_of, search_here
 from lethe.search.candidates import CandidateFile
 from lethe.search.positions import AnyWanted, SearchedFile, Wanted, WantedKeys, find, find_keys
 from pyiceberg.io import load_file_io
@@ -31,6 +32,8 @@ More are joined, so that each executor receives them once.
 """
 
 _GROUPS_PER_CORE: Final = 4
+_FILES_HERE_AT_MOST: Final = 100
+"""More are searched faster by executors."""
 
 
 def anti_join(frame: DataFrame, column: str, ids: Collection[str]) -> DataFrame:
@@ -104,6 +107,23 @@ def search(context: SparkContext, request: Search, files: Sequence[CandidateFile
         return _run(context, files, _ValueWorker(values, dict(request.io_properties), request.names).search)
     finally:
         values.destroy()  # from the disks of the executors too
+
+
+def search_few_here(
+    context: SparkContext, limits: SearchLimits, request: BatchSearch, files: Sequence[CandidateFile]
+) -> Searched:
+    """Search few data files in this process, and many as `search_batches` does.
+
+    Python processes of Spark need seconds to start, and each search with them some tenths of a second.
+
+    Raises:
+        SearchError: A file could not be read.
+        Exception: Spark's errors.
+    """
+    is_slower = len(files) > _FILES_HERE_AT_MOST and context.defaultParallelism > PARALLEL_FILES
+    if is_slower or not is_few(limits, files):
+        return search_batches(context, request, files)
+    return search_here(request, files)
 
 
 def search_batches(context: SparkContext, request: BatchSearch, files: Sequence[CandidateFile]) -> Searched:

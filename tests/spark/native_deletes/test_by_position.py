@@ -2,7 +2,7 @@
 and no others."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import lethe
 import pyarrow.parquet as pq
@@ -12,12 +12,15 @@ from lethe.contract.run import RunSpec, SearchLimits
 from lethe.contract.settings import Deletes
 from lethe.files.values import ValueKind, Values, ValueType
 from lethe.ledger.tombstone import Mask
-from lethe.search.batches import TooMuchToSearch
-from lethe.search.candidates import candidates
+from lethe.search.batches import BatchSearch, Searched, TooMuchToSearch
+from lethe.search.candidates import CandidateFile, candidates
 from lethe.search.positions import SearchedFile, Wanted, find
 from lethe_spark.committer import work
 from lethe_spark.jobs.clean_up import reanchor_and_mask
 from lethe_spark.jvm.spark_table import SparkTable
+from lethe_spark.sql import searching
+from lethe_spark.sql.searching import search_batches
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
@@ -336,6 +339,27 @@ def test_rows_that_others_add_to_a_batch_that_was_taken_back_get_native_deletes(
     assert (result.outcome, story.plain()) == ("Committed", wanted)
     story.check_native(wanted, since=story.head().snapshot_id)
     assert story.run(following(story)).outcome == "NothingToDo"
+
+
+@MOSTLY_VECTORS
+def test_a_job_searches_few_files_itself_and_many_with_spark(story: Native, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+
+    def noting(context: SparkContext, request: BatchSearch, files: Sequence[CandidateFile]) -> Searched:
+        searched.append(len(files))
+        return search_batches(context, request, files)
+
+    monkeypatch.setattr(searching, "search_batches", noting)
+    assert story.replay("A", by="A2").succeeded
+    assert searched == []
+    many = story.restatement(a_request("revert", batch_ids=("B",)))
+    assert many.restatement is not None
+    limited = many.restatement.model_copy(update={"search_limits": SearchLimits(max_files_per_commit=1)})
+
+    (result,) = story.run(many.model_copy(update={"restatement": limited})).requests
+
+    assert (result.succeeded, searched) == (True, [2])
+    story.check_native(of_batches("D", "E") + of_batches("A2", rows=3))
 
 
 # --- deaths ---------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from lethe_spark.jobs.lost_partitions import leave_lost_specs, unmasked_ids
 from lethe_spark.jvm.commit import stage
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
-from lethe_spark.sql.searching import search_batches
+from lethe_spark.sql.searching import search_few_here
 
 
 def run(context: RunContext) -> ConsolidationResult:
@@ -66,11 +66,13 @@ def run_reanchoring(context: RunContext) -> ReanchoringResult:
     """
     context.reporter.phase(Phase.PLANNING)
     table = open_table(context)
-    assert context.spec.consolidation is not None
-    native = native_kind(table, context.spec.consolidation.deletes)
+    spec = context.spec.consolidation
+    assert spec is not None
+    native = native_kind(table, spec.deletes)
     if native is not None:
         leave_lost_specs(context, table, unmasked_ids(context, table, ()))
-    masker = NativeMasker(context, table, native, partial(search_batches, context.spark.sparkContext))
+    search = partial(search_few_here, context.spark.sparkContext, spec.search_limits)
+    masker = NativeMasker(context, table, native, search)
     return finished(context, table, anchored(context, reanchor_and_mask(context, table, masker)))
 
 

@@ -38,7 +38,7 @@ from lethe_spark.jobs.restatement.erase import RowEraser, keyed_of, unusable_key
 from lethe_spark.jvm.scan_tasks import scan_files
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext, with_digests
-from lethe_spark.sql.searching import named, search_batches, semi_join
+from lethe_spark.sql.searching import named, search_few_here, semi_join
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +141,8 @@ def run(context: RunContext) -> RestatementGroupResult:
         ids = unmasked_ids(context, table, [i for r in requests for i in r.batch_ids]) if native is not None else ()
         with noted_run(context, table, None):
             leave_lost_specs(context, table, ANY if searches else ids)
-    masker = NativeMasker(context, table, native, partial(search_batches, context.spark.sparkContext))
+    search = partial(search_few_here, context.spark.sparkContext, spec.restatement.search_limits)
+    masker = NativeMasker(context, table, native, search)
     eraser, listed = RowEraser(context, table), spec.restatement.listed_snapshot_id
     group = GroupCommit(context, table, requests, write, find, eraser, masker, aside, listed)
     if any(r.searches for r in requests):
