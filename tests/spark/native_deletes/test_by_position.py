@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import lethe
+import lethe_spark
 import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError
@@ -17,6 +18,7 @@ from lethe.search.candidates import CandidateFile, candidates
 from lethe.search.positions import SearchedFile, Wanted, find
 from lethe_spark.committer import work
 from lethe_spark.jobs.clean_up import reanchor_and_mask
+from lethe_spark.jvm.scan_tasks import write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.sql import searching
 from lethe_spark.sql.searching import search_batches
@@ -26,9 +28,9 @@ from pyspark.sql import SparkSession
 from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, row
-from tests.spark.support.flights import Flights
+from tests.spark.support.flights import Flights, find_files
 from tests.spark.support.native_deletes import Native
-from tests.spark.support.story import Row, an_undo, avro, local, of_arrow, of_batches, results_by_name
+from tests.spark.support.story import Row, an_undo, avro, local, of_arrow, of_batches, of_spark, results_by_name
 from tests.support.builders import a_request
 from tests.support.lake import CATALOG, Lake
 from tests.support.steps import Killed, die
@@ -339,6 +341,28 @@ def test_rows_that_others_add_to_a_batch_that_was_taken_back_get_native_deletes(
     assert (result.outcome, story.plain()) == ("Committed", wanted)
     story.check_native(wanted, since=story.head().snapshot_id)
     assert story.run(following(story)).outcome == "NothingToDo"
+
+
+@MOSTLY_VECTORS
+def test_rows_that_a_compaction_without_deletes_brought_back_stay_hidden_from_lethes_readers(story: Native) -> None:
+    """Nothing in the metadata tells it from one that applied them, so native deletes alone do not say what is hidden."""
+    story.revert("A")
+    table = SparkTable.load(story.spark, CATALOG, story.name)
+    assert table is not None
+    rows = story.spark.read.parquet(*story.files()).select("v", "day", "batch_id")
+    head = story.head().snapshot_id
+    update = table.java.newRewrite().validateFromSnapshot(head)
+    for old in find_files(table, story.files(), head):
+        update.deleteFile(old.java)
+    for new in write_uncommitted(table, rows, "another-engine"):
+        update.addFile(new.java)
+    update.commit()
+
+    story.filled("F")
+
+    assert (story.keys()["lethe.masked"], story.plain()) == ("true", of_batches("A", "B", "D", "E", "F"))
+    assert story.rows_at() == of_batches("B", "D", "E", "F")
+    assert of_spark(lethe_spark.read(story.spark, story.full_name)) == of_batches("B", "D", "E", "F")
 
 
 @MOSTLY_VECTORS
