@@ -20,8 +20,8 @@ import yaml
 from lethe import batches_table as tracking
 from lethe import ledger_store
 from lethe.base import names
+from lethe.base.verdict import Verdict
 from lethe.contract.result import RequestResult
-from lethe.contract.settings import Refusal
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
 from lethe.kube import DATASETS
@@ -302,7 +302,7 @@ def entry(n: int, id: str) -> BatchEntry:
     time = START + timedelta(seconds=n * 31 + (n * 7919) % 86_400)
     base = BatchEntry(id, BatchState.PROMOTED, RUN, time, rows=500, bytes=40_000)
     if n % 100 == 99:
-        refusal = Refusal("SchemaMismatch", "part-0.parquet: column delay: expected int, found string")
+        refusal = Verdict("SchemaMismatch", "part-0.parquet: column delay: expected int, found string")
         return replace(base, state=BatchState.REFUSED, rows=None, refusal=refusal)
     if n % 20 == 7:
         return replace(base, state=BatchState.REVERTED, restatement=_key(n // 20 % RESTATEMENTS))

@@ -30,6 +30,7 @@ from lethe import ledger_store
 from lethe.base import names
 from lethe.base.errors import LetheError
 from lethe.base.ids import batch_folder
+from lethe.base.verdict import Verdict
 from lethe.contract.dataset import KafkaSource
 from lethe.contract.settings import LostOffsets, StartingOffsets
 from lethe.contract.status import SourceStatus
@@ -249,10 +250,10 @@ class TopicSource:
             try:
                 self._read()
             except Exception as e:
-                reason, message = _failure(e)
-                if (reason, message) != (self.state.reason, self.state.message):
-                    log.warning("%s: %s: %s", self.dataset.claim, reason, message)
-                self._show(failing(self.state, reason, message))
+                failure = _failure(e)
+                if (failure.reason, failure.message) != (self.state.reason, self.state.message):
+                    log.warning("%s: %s", self.dataset.claim, failure)
+                self._show(failing(self.state, failure))
             failures = 0 if self.state.epoch != before else failures + 1
             self.stopped.wait(PAUSES_SECONDS[min(failures, len(PAUSES_SECONDS) - 1)])
 
@@ -262,9 +263,8 @@ class TopicSource:
 
     def _read(self) -> None:
         if self.kafka.suspend:
-            self._show(
-                failing(self.state, Reason.SOURCE_SUSPENDED, "spec.source.kafka.suspend is true. Nothing is read.")
-            )
+            suspended = Verdict(Reason.SOURCE_SUSPENDED, "spec.source.kafka.suspend is true. Nothing is read.")
+            self._show(failing(self.state, suspended))
             self.stopped.wait(PAUSES_SECONDS[-1])
             return
         cluster = self.clusters().get(self.kafka.cluster)
@@ -506,13 +506,13 @@ class _TopicReading:
         self._source._show(SourceStatus.model_validate({**dict(state), **changes}))
 
 
-def _failure(error: Exception) -> tuple[str, str]:
-    """The reason and the message of a failure. Messages of foreign errors may contain credentials."""
+def _failure(error: Exception) -> Verdict:
+    """Why reading failed. Messages of foreign errors may contain credentials."""
     if isinstance(error, LetheError):
-        return error.reason, error.message
+        return error.verdict
     if isinstance(error, UnreadableLog):
-        return Reason.EPOCH_LOG_UNREADABLE, str(error)
-    return (
+        return Verdict(Reason.EPOCH_LOG_UNREADABLE, str(error))
+    return Verdict(
         Reason.SOURCE_FAILED,
         f"Reading failed ({type(error).__name__}); it is tried again. The inlet's log may say more.",
     )

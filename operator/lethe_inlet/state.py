@@ -7,6 +7,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 from lethe.base.errors import TransientError
+from lethe.base.verdict import Verdict
 from lethe.contract.status import SourceStatus
 from lethe_operator.brokers import DENIED, NOT_FOUND
 from lethe_operator.reasons import Reason
@@ -87,11 +88,11 @@ NO_TABLE: Final = Trouble(
 STARTING: Final = SourceStatus(reason=Reason.SOURCE_STARTING, message="", rows=0, refused_messages=0, lost_offsets=0)
 
 
-def failing(state: SourceStatus, reason: str, message: str) -> SourceStatus:
+def failing(state: SourceStatus, verdict: Verdict) -> SourceStatus:
     """A copy with a reason and a message; the epoch, the lag and the counts stay."""
-    return state.model_copy(update={"reason": str(reason), "message": message})
+    return state.model_copy(update={"reason": str(verdict.reason), "message": verdict.message})
 
 
 def reading(state: SourceStatus) -> SourceStatus:
     """A copy with the reason SourceRead and no message; the epoch, the lag and the counts stay."""
-    return failing(state, Reason.SOURCE_READ, "")
+    return failing(state, Verdict(Reason.SOURCE_READ, ""))

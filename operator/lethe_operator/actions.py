@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from lethe.base.objects import BufferedObject
+from lethe.base.verdict import Verdict
 from lethe.contract.run import RunSpec
 from lethe.contract.status import DatasetStatus, PolicyDataset, RestatementStatus
 from lethe.guards.claim import Owner
@@ -55,8 +56,7 @@ class Event:
     """Of the resource."""
     name: str
     """Of the resource."""
-    reason: str
-    message: str
+    verdict: Verdict
     warning: bool = False
     """False: a normal event."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from lethe import tracing
 from lethe.base.objects import BufferedObject
+from lethe.base.verdict import Verdict
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.result import span_attributes
 from lethe.contract.run import DatasetRef
@@ -180,12 +181,12 @@ def _start(
                 _start_one(effects, dataset, world, replace(wanted, run=run), now, outcome)
         except (NameTaken, NoPlaceForRun) as e:
             outcome.events.append(
-                Event("Dataset", name, getattr(e, "reason", Reason.LAUNCH_FAILED), str(e), warning=True)
+                Event("Dataset", name, Verdict(getattr(e, "reason", Reason.LAUNCH_FAILED), str(e)), warning=True)
             )
             outcome.failures.append(e)
         except KubeError as e:
             effects.dataset_objects.forget(namespace, name)  # one may be missing
-            outcome.events.append(Event("Dataset", name, Reason.LAUNCH_FAILED, str(e), warning=True))
+            outcome.events.append(Event("Dataset", name, Verdict(Reason.LAUNCH_FAILED, str(e)), warning=True))
             outcome.failures.append(e)
         except Exception as e:  # for example of the storage: the other runs still start
             outcome.failures.append(e)
@@ -200,7 +201,7 @@ def _start_one(
     if wanted.engine is not Engine.JOB:
         asked = dispatch(kube, wanted, world.table, now, settings, effects.dataset_objects)
         text = f"{wanted.run.family} {asked.job} started: {wanted.why}."
-        outcome.events.append(Event("Dataset", name, Reason.RUN_STARTED, text))
+        outcome.events.append(Event("Dataset", name, Verdict(Reason.RUN_STARTED, text)))
         if not _start_for(kube, namespace, wanted.engine, world, settings):
             outcome.again = now + SOON
         return
@@ -211,7 +212,7 @@ def _start_one(
         launched = launch(kube, dataset, wanted, world.table, settings, effects.dataset_objects)
     if launched.created:
         text = f"{wanted.run.family} {launched.job} started: {wanted.why}."
-        outcome.events.append(Event("Dataset", name, Reason.RUN_STARTED, text))
+        outcome.events.append(Event("Dataset", name, Verdict(Reason.RUN_STARTED, text)))
 
 
 def _start_for(kube: Kube, namespace: str, engine: Engine, world: Observation, settings: Settings) -> bool:

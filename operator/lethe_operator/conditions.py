@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
+from lethe.base.verdict import Verdict
 from lethe.contract.status import Condition
 
 TRUE: Final = "True"
@@ -54,8 +55,9 @@ def _written(known: Condition | None, new: Condition, generation: int, now: date
     )
 
 
-def healthy(reason: str, message: str) -> tuple[Condition, ...]:
+def healthy(verdict: Verdict) -> tuple[Condition, ...]:
     """Ready; nothing is in progress."""
+    reason, message = verdict.reason, verdict.message
     return (
         Condition.of(READY, TRUE, reason, message),
         Condition.of(RECONCILING, FALSE, reason),
@@ -63,8 +65,9 @@ def healthy(reason: str, message: str) -> tuple[Condition, ...]:
     )
 
 
-def waiting(reason: str, message: str) -> tuple[Condition, ...]:
+def waiting(verdict: Verdict) -> tuple[Condition, ...]:
     """Not ready; it continues without a change by the user."""
+    reason, message = verdict.reason, verdict.message
     return (
         Condition.of(READY, FALSE, reason, message),
         Condition.of(RECONCILING, TRUE, reason, message),
@@ -72,10 +75,16 @@ def waiting(reason: str, message: str) -> tuple[Condition, ...]:
     )
 
 
-def stalled(reason: str, message: str) -> tuple[Condition, ...]:
+def stalled(verdict: Verdict) -> tuple[Condition, ...]:
     """Not ready; the user must change something."""
+    reason, message = verdict.reason, verdict.message
     return (
         Condition.of(READY, FALSE, reason, message),
         Condition.of(RECONCILING, FALSE, reason),
         Condition.of(STALLED, TRUE, reason, message),
     )
+
+
+def not_ready(verdict: Verdict) -> tuple[Condition, ...]:
+    """Not ready: it continues by itself, or the user must change something."""
+    return waiting(verdict) if verdict.transient else stalled(verdict)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from lethe import tracing
+from lethe.base.verdict import Verdict
 from lethe.buffer.batch_rows import Totals
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.status import DatasetStatus, VacuumPolicyStatus
@@ -218,7 +219,7 @@ class Reconciler:
         was = policy.status.condition(conditions.READY)
         ready = policy_status.policy_conditions(policy, now)[0]
         if was is None or (was.status, was.reason) != (ready.status, ready.reason):
-            event = Event("VacuumPolicy", key.name, ready.reason, ready.message, ready.status != conditions.TRUE)
+            event = Event("VacuumPolicy", key.name, ready.verdict, ready.status != conditions.TRUE)
             events.post(self.kube, key.namespace, (event,), {("VacuumPolicy", key.name): policy.meta.uid})
         return again
 
@@ -238,7 +239,7 @@ class Reconciler:
 
     def _report_invalid(self, namespace: str, invalid: Invalid, now: datetime) -> None:
         generation, old = invalid.meta.generation, invalid.stored.parsed
-        stalled = conditions.stalled(Reason.INVALID_SPEC, invalid.message)
+        stalled = conditions.stalled(Verdict(Reason.INVALID_SPEC, invalid.message))
         shown = conditions.written(old.conditions, stalled, generation, now)
         new = old.model_copy(update={"observed_generation": generation, "conditions": shown})
         status.write(self.kube, _KINDS[invalid.kind], namespace, invalid.meta.name, invalid.stored, new)

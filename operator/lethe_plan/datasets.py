@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from lethe.base.verdict import Verdict
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.kubernetes import written
 from lethe_operator.actions import Decision
 from lethe_operator.dataset.consolidation import triggered
-from lethe_operator.guards.preconditions import RunBlocker
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NoTable, NotListed, TableView, Unavailable
 
@@ -22,7 +22,7 @@ class DatasetFacts:
 
     table: TableView | NoTable | Unavailable
     buffer: BufferDigest | NotListed | Unavailable
-    blocker: RunBlocker | None
+    blocker: Verdict | None
     """What keeps its runs from starting; None: nothing."""
     columns: Sequence[str] = ()
     """That schemaEvolution would add or widen, with their types."""
@@ -36,7 +36,7 @@ def effect(dataset: Dataset, facts: DatasetFacts, now: datetime) -> Effect:
     lines = [("table", _table(dataset, facts.table))]
     problem = unknown = ""
     if facts.blocker is not None:
-        problem = "" if facts.blocker.transient else f"{facts.blocker.reason}: {facts.blocker.message}"
+        problem = "" if facts.blocker.transient else str(facts.blocker)
         lines += [("waits", facts.blocker.message)] if facts.blocker.transient else []
     match facts.buffer:
         case BufferDigest() as buffer:
@@ -92,7 +92,8 @@ def _consolidation(dataset: Dataset, buffer: BufferDigest, now: datetime) -> str
     if dataset.spec.consolidation.suspend:
         return "no run starts, because spec.consolidation.suspend is true"
     trigger = triggered(buffer, dataset.spec.consolidation, now)
-    return f"{trigger.message} A run starts." if trigger.decision is Decision.DUE else trigger.message
+    verdict = trigger.verdict.adding("A run starts.") if trigger.decision is Decision.DUE else trigger.verdict
+    return verdict.message
 
 
 def _from_status(dataset: Dataset) -> tuple[tuple[str, str], ...]:

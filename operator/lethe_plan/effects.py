@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from lethe.base.errors import LetheError
 from lethe.base.objects import BufferedObject
+from lethe.base.verdict import Verdict
 from lethe.buffer.digest import BufferDigest
 from lethe.buffer.layout import BufferedBatch
 from lethe.contract.dataset import RunTemplate
@@ -27,10 +28,10 @@ from lethe.ingest.shared_folders import open_buffer
 from lethe.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, VACUUM_POLICIES, NotFound, RequestRefused, ResourceKind
 from lethe.ledger.ledger import get_many
 from lethe_kubectl.target import Connection, no_such_path
-from lethe_operator.guards.preconditions import RunBlocker, blocker
+from lethe_operator.guards.preconditions import blocker
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from lethe_operator.resources.observed import NoTable, NotListed, Observation, Unavailable
-from lethe_operator.resources.restatement import NoList, Restatement, parse_restatement
+from lethe_operator.resources.restatement import Restatement, Unmet, parse_restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, match, parse_vacuum_policy
 from lethe_operator.restatement.assess import RestatementContext, assess, undone
 from lethe_operator.restatement.observe import listed
@@ -207,7 +208,7 @@ class PlannedEffects:
         entry = verdict.entries.get(policy.meta.name)
         return Decided(dataset.meta.name, entry, verdict.launch is not None, planned)
 
-    def _blocker(self, dataset: Dataset, around: Surroundings) -> RunBlocker | None:
+    def _blocker(self, dataset: Dataset, around: Surroundings) -> Verdict | None:
         """What keeps runs of the Dataset from starting, apart from what the chart's values allow."""
         bare = dataset.spec.model_copy(update={"run_template": RunTemplate()})
         return blocker(replace(dataset, spec=bare), around.world(dataset), _SETTINGS)
@@ -220,7 +221,7 @@ class PlannedEffects:
         if dataset is None:
             known = ", ".join(sorted(around.after.datasets)) or "none"
             text = f"Dataset {name} is neither in namespace {restatement.meta.namespace} nor in the files. There are {known}."
-            return restatements.refused("DatasetNotFound", text)
+            return restatements.refused(Verdict("DatasetNotFound", text))
         table = around.table(dataset)
         if isinstance(table, Unavailable):
             return Effect(unknown=table.message)
@@ -228,14 +229,15 @@ class PlannedEffects:
         blocked = self._blocker(dataset, around)
         assessment = assess(RestatementContext(restatement, dataset, world, blocked, NEVER_TRIED, self._now, _SETTINGS))
         if assessment.stalled:
-            return restatements.refused(assessment.reason, assessment.message)
+            return restatements.refused(assessment.verdict)
         if assessment.finished:
             return restatements.ended(assessment)
-        if isinstance(restatement.listed, NoList):
+        if isinstance(restatement.listed, Unmet):
             return Effect(unknown=restatement.listed.message)
         if isinstance(table, NoTable):
-            return Effect((("waits", assessment.message),))
-        undoes = undone(restatement, world).key if restatement.spec.undoes is not None else ""
+            return Effect((("waits", assessment.verdict.message),))
+        target = undone(restatement, world) if restatement.spec.undoes is not None else ""
+        undoes = target if isinstance(target, str) else ""
         request, problem = self._request(restatement, dataset, undoes, table)
         if problem is not None:
             return problem
@@ -245,7 +247,7 @@ class PlannedEffects:
                 [request], dataset.spec.table.catalog, table.properties, dataset.spec.buffer.uri
             )
             if isinstance(replacement, RequestResult):
-                return restatements.refused(replacement.reason, replacement.message)
+                return restatements.refused(replacement.verdict)
             added = replacement
         policy = around.after.policy_of(dataset)
         restated = _restated(request, table, world.buffer)
@@ -260,7 +262,7 @@ class PlannedEffects:
         assert run.restatement is not None
         (request,), aside = with_ids(run.restatement.requests, table.properties, table.facts.location)
         refused = next(iter(aside.values()), None)
-        return request, restatements.refused(refused.reason, refused.message) if refused is not None else None
+        return request, restatements.refused(refused.verdict) if refused is not None else None
 
     # --- resources ----------------------------------------------------------------------------------------------------
 
@@ -308,7 +310,7 @@ class PlannedEffects:
             config_map = config_map or self._get(CONFIG_MAPS, namespace, key.name)
         except RequestRefused as e:
             text = f"which batches it names: you may not read the ConfigMap {key.name} in namespace {namespace}"
-            return replace(restatement, listed=NoList(e.reason, text))
+            return replace(restatement, listed=Unmet(e.reason, text))
         return replace(restatement, listed=listed(dict(config_map) if config_map is not None else None, key))
 
     def _get(self, kind: ResourceKind, namespace: str, name: str) -> Document | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from lethe.base.verdict import Verdict
 from lethe.contract.kubernetes import written
 from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import VacuumSpec
@@ -15,7 +16,7 @@ from lethe_operator.resources.vacuum_policy import VacuumPolicy
 from lethe_operator.runs import spec as run_specs
 from lethe_operator.vacuum.context import Due, VacuumContext
 from lethe_operator.vacuum.history import history_of
-from lethe_operator.vacuum.triggers import Unusable, hours
+from lethe_operator.vacuum.triggers import hours
 
 from lethe_plan.effect import Effect, many
 
@@ -50,7 +51,7 @@ def effect(policy: VacuumPolicy, decided: Sequence[Decided], left: Sequence[str]
         left: Names of the Datasets for which it applied before and no longer does.
     """
     window = hours(policy.spec.window, now) if policy.spec.window is not None else None
-    problem = f"{window.reason}: {window.message}" if isinstance(window, Unusable) else ""
+    problem = str(window) if isinstance(window, Verdict) else ""
     lines = [(f"dataset/{d.dataset}", _text(d)) for d in decided]
     lines += [(f"dataset/{name}", "this policy no longer applies to it") for name in left]
     if not lines:

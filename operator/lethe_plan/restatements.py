@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from lethe.base.objects import BufferedObject
+from lethe.base.verdict import Verdict
 from lethe.contract.kubernetes import written
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
@@ -70,13 +71,13 @@ class NamedBatches:
 
 def ended(assessment: Assessment) -> Effect:
     """Of a Restatement that has ended: nothing happens again."""
-    text = f"it is {assessment.phase}, and nothing is done again: {assessment.message}"
-    return Effect((("done", text),), {"phase": str(assessment.phase), "reason": str(assessment.reason)})
+    text = f"it is {assessment.phase}, and nothing is done again: {assessment.verdict.message}"
+    return Effect((("done", text),), {"phase": str(assessment.phase), "reason": str(assessment.verdict.reason)})
 
 
-def refused(reason: str, message: str) -> Effect:
+def refused(verdict: Verdict) -> Effect:
     """Of a Restatement that Lethe would not carry out."""
-    return Effect(document={"reason": str(reason)}, problem=f"{reason}: {message}")
+    return Effect(document={"reason": str(verdict.reason)}, problem=str(verdict))
 
 
 def effect(
@@ -95,9 +96,10 @@ def effect(
         added: The files of its replacement; None: it has none.
         policy: Decides about vacuums of its Dataset; None: none does.
     """
-    if assessment.reason == Reason.WAITING_FOR_RESTATEMENT:
-        return Effect((("waits", assessment.message),), unknown="it depends on a Restatement that has not ended")
-    lines = [] if assessment.reason == Reason.QUEUED else [("waits", assessment.message)]
+    reason, message = assessment.verdict.reason, assessment.verdict.message
+    if reason == Reason.WAITING_FOR_RESTATEMENT:
+        return Effect((("waits", message),), unknown="it depends on a Restatement that has not ended")
+    lines = [] if reason == Reason.QUEUED else [("waits", message)]
     if request.evict_by_seconds is not None or request.operation is Operation.ERASE:
         lines += [("blocked", f"the erasure is not completed: {KEEPS_FILES}")] if table.keeps_files else []
     if request.rows is not None:
@@ -105,7 +107,7 @@ def effect(
     scope = PlanScope("", now, table.field_id, table.in_files)
     result = plan_dry_run(table.ledger, request, table.files, scope)
     if not result.succeeded:
-        return refused(result.reason, result.message)
+        return refused(result.verdict)
     chosen = batches(request.batch_ids, table)
     if request.batch_ids:
         lines.append(("batches", str(chosen)))

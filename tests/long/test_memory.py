@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 from lethe.base.objects import ListedObject
+from lethe.base.verdict import Verdict
 from lethe.buffer import selection as finding
 from lethe.buffer.digest import digest
 from lethe.buffer.layout import Directories, Files, Layout, folders_of
@@ -142,7 +143,7 @@ def test_those_that_are_done_take_little_memory_and_no_time() -> None:
 def test_those_that_wait_say_the_same_in_the_same_words_and_keep_them_once() -> None:
     """As the API server sends them, each has words of its own, and takes more than 6 kB."""
     count, known = 1000, RestatementCache()
-    standing = Assessment(RestatementPhase.QUEUED, "Unknown", "Queued", "It waits.")
+    standing = Assessment(RestatementPhase.QUEUED, "Unknown", Verdict("Queued", "It waits."))
     waits = document(restatement_status.status(a_restatement(), standing, NOW))
     sent = [
         json.dumps(a_restatement_body(f"r{n:05}", batchIds=[f"batch-{n}"], status=waits, meta=version(n)))

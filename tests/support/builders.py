@@ -7,6 +7,7 @@ from typing import Any
 
 from lethe.base import names
 from lethe.base.objects import BufferedObject, ListedObject
+from lethe.base.verdict import Verdict
 from lethe.contract.result import AnyRunResult, RequestResult, RunOutcome, RunResult, parse_result, result_model
 from lethe.contract.run import (
     BufferRef,
@@ -23,7 +24,6 @@ from lethe.contract.run import (
     TableRef,
     VacuumSpec,
 )
-from lethe.contract.settings import Refusal
 from lethe.files.bounds import FileBounds
 from lethe.ledger.ledger import (
     BatchEntry,
@@ -76,7 +76,7 @@ def a_tombstone(
 def a_batch(id: str = "A", state: BatchState = BatchState.PROMOTED, **changes: Any) -> BatchEntry:
     wanted: dict[str, Any] = {"run": RUN, "time": NOW, "rows": 3, "bytes": 30}
     if isinstance(text := changes.get("refusal"), str):
-        changes["refusal"] = Refusal.parse(text)
+        changes["refusal"] = Verdict.parse(text)
     return BatchEntry(id, state, **{**wanted, **changes})
 
 

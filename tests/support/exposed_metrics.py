@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from lethe.base.verdict import Verdict
 from lethe.buffer.batch_rows import STATES, Total, Totals
 from lethe.contract.result import RunOutcome, RunResult
 from lethe.contract.settings import RunFamily
@@ -72,7 +73,7 @@ def _operator() -> CollectorRegistry:
     assert start is not None
     metrics.reconcile_starts(start)
     objects = WatchedObjects()
-    status = document(Status(conditions=conditions.written((), conditions.stalled("X", ""), 1, NOW)))
+    status = document(Status(conditions=conditions.written((), conditions.stalled(Verdict("X", "")), 1, NOW)))
     objects.record_event(DATASETS, "ADDED", a_dataset_body(status=status))
     objects.record_event(RESTATEMENTS, "ADDED", a_restatement_body(status=status))
     objects.record_event(VACUUM_POLICIES, "ADDED", a_policy_body(status=status))

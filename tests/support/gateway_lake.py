@@ -5,8 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 from lethe.base import names
+from lethe.base.verdict import Verdict
 from lethe.buffer.batch_rows import BUFFERED, BatchRow
-from lethe.contract.settings import Refusal
 from lethe.ledger.ledger import BatchState
 from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker
 from pyiceberg.catalog import Catalog
@@ -18,7 +18,7 @@ from tests.support.tables import commit, commit_delta, new_table, rows, tombston
 from tests.support.tracked import NAME, update
 
 REVERT, REPLAY, ERASE = "default/revert-b/1f", "default/replay-c/2f", "default/erase-d/3f"
-REFUSAL = Refusal("SchemaMismatch", "part-0.parquet: column delay: expected int, found string")
+REFUSAL = Verdict("SchemaMismatch", "part-0.parquet: column delay: expected int, found string")
 CREATED = NOW - timedelta(hours=2)
 STATES = {
     "A": "promoted",

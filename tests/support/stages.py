@@ -11,7 +11,7 @@ import yaml
 from lethe.contract.result import Phase, Progress, RequestResult, RestatementPlan
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, ObservedRun, Unavailable
-from lethe_operator.resources.restatement import NoList, Restatement
+from lethe_operator.resources.restatement import Restatement, Unmet
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 from lethe_operator.vacuum.status import own
 
@@ -103,7 +103,7 @@ def _restatements() -> list[Stage]:
     )
     plan = RestatementPlan(files=1, bytes=1, whole_files=0)
     again = {"succeeded": False, "again": True, "reason": "ReplacementNotFound"}
-    missing = NoList("ListNotFound", "There is none.")
+    missing = Unmet("ListNotFound", "There is none.")
 
     under_way = {
         "waits for its turn": told(plain),

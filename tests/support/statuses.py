@@ -20,7 +20,7 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Observation
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings
-from lethe_operator.vacuum.decide import VacuumVerdict
+from lethe_operator.vacuum.decide import VacuumChoice
 
 from tests.support.builders import NOW
 
@@ -81,13 +81,13 @@ def _documents(actions: Actions) -> Decided:
 
 
 @dataclass(frozen=True)
-class DecidedVacuum(VacuumVerdict):
+class DecidedVacuum(VacuumChoice):
     """A verdict with documents as statuses."""
 
     entries: Mapping[str, Mapping[str, Any]]  # type: ignore[assignment]
     status: Mapping[str, Any]  # type: ignore[assignment]
 
 
-def vacuum_documents(verdict: VacuumVerdict) -> DecidedVacuum:
+def vacuum_documents(verdict: VacuumChoice) -> DecidedVacuum:
     entries = {policy: document(entry) for policy, entry in verdict.entries.items()}
     return DecidedVacuum(**{**vars(verdict), "entries": entries, "status": document(verdict.status)})

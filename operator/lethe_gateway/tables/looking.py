@@ -43,9 +43,9 @@ def problem_of(error: Exception, target: TableTarget) -> Problem:
             f"The gateway has no catalog {target.catalog!r}. Correct spec.table.catalog, or ask the administrator to add it.",
         )
     if isinstance(error, InputError):
-        return Problem(Kind.TABLE_UNREADABLE, f"{error.reason}: {error.message}")
+        return Problem(Kind.TABLE_UNREADABLE, str(error))
     if isinstance(error, LetheError) and not isinstance(error, TransientError):
-        return Problem(Kind.TABLE_UNREADABLE, f"{error.reason}: {error.message}")
+        return Problem(Kind.TABLE_UNREADABLE, str(error))
     return Problem(
         Kind.CATALOG_AWAY,
         f"The catalog or the store of {target} does not answer ({type(error).__name__}). Try again later.",

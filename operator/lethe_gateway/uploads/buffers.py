@@ -138,7 +138,7 @@ class Buffers:
             (warehouse,) if names_place(warehouse) else (),
         )
         if rejection is not None:
-            raise unusable(f"{rejection.reason}: {rejection.message}")
+            raise unusable(str(rejection))
         with self._lock:
             _bound(self._checked)
             self._checked[key] = self._clock() + CHECKED_SECONDS
@@ -192,7 +192,7 @@ def problem_of(error: Exception) -> Problem:
             "The gateway has no such catalog. Correct spec.table.catalog, or ask the administrator to add it."
         )
     if isinstance(error, InputError):
-        return unusable(f"{error.reason}: {error.message}")
+        return unusable(str(error))
     kind = error.reason if isinstance(error, LetheError) else type(error).__name__
     log.warning("a catalog or a store failed: %s", kind)  # not the message
     return Problem(Kind.CATALOG_AWAY, STORE_AWAY.format(kind=kind), retry_after_seconds=5)

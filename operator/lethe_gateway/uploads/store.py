@@ -302,7 +302,7 @@ class Uploads:
         of = {uri: (there[uri].size, there[uri].etag) for uri in record.places.uris.values()}
         refusal, checked = check.rejection(buffer, record.manifest.batch_id, of)
         if refusal is not None:
-            raise Problem(Kind.BATCH_REFUSED, f"{refusal.reason}: {refusal.message}")
+            raise Problem(Kind.BATCH_REFUSED, str(refusal.verdict))
         outcome, decided_here = record.decide(UploadOutcome.COMPLETE)
         if outcome is UploadOutcome.ABANDONED:
             raise _ended(outcome)
@@ -435,7 +435,7 @@ class Uploads:
         try:
             return judge_entry(record.places.target, table.entry(record.manifest.batch_id)) is Known.SAME
         except InputError as e:
-            raise Problem(Kind.BATCH_ID_USED, f"{e.message}") from None
+            raise Problem(Kind.BATCH_ID_USED, e.message) from None
 
     def _open(self, buffer: Buffer, upload: str) -> UploadRecord:
         """Open it.

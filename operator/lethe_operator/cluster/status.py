@@ -43,8 +43,8 @@ def post(kube: Kube, namespace: str, events: Iterable[Event], uids: dict[tuple[s
             "reportingInstance": instance[:128],
             "action": "Reconcile",
             "type": "Warning" if event.warning else "Normal",
-            "reason": str(event.reason)[:128],
-            "note": event.message.encode()[:NOTE_AT_MOST].decode(errors="ignore"),
+            "reason": str(event.verdict.reason)[:128],
+            "note": event.verdict.message.encode()[:NOTE_AT_MOST].decode(errors="ignore"),
             "regarding": {
                 "apiVersion": API_VERSION,
                 "kind": event.kind,
@@ -56,12 +56,11 @@ def post(kube: Kube, namespace: str, events: Iterable[Event], uids: dict[tuple[s
         with about(namespace=namespace, **{f"{event.kind[0].lower()}{event.kind[1:]}": event.name}):
             log.log(
                 logging.WARNING if event.warning else logging.INFO,
-                "%s %s/%s: %s: %s",
+                "%s %s/%s: %s",
                 event.kind,
                 namespace,
                 event.name,
-                event.reason,
-                event.message,
+                event.verdict,
             )
         try:
             kube.create(EVENTS, namespace, document)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from lethe.base.verdict import Verdict
 from lethe.buffer.digest import BufferDigest, WaitingBatch
 from lethe.contract.dataset import ConsolidationSettings
 from lethe.contract.kubernetes import written
@@ -18,7 +19,6 @@ from lethe.ledger.ledger import EMPTY, Ledger
 from lethe_operator.actions import Decision, Launch, earliest
 from lethe_operator.conditions import timestamp
 from lethe_operator.guards import preconditions
-from lethe_operator.guards.preconditions import RunBlocker
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import FOR_HEAD
 from lethe_operator.resources.dataset import Dataset
@@ -38,9 +38,9 @@ from lethe_operator.runs.retry import (
     Exhausted,
     NotStarted,
     RetryAt,
+    RetryState,
     Running,
     Succeeded,
-    Verdict,
     back_off_seconds,
     retry_state,
 )
@@ -55,20 +55,19 @@ class ConsolidationDecision:
     """The decision with its reason, for `status.consolidation`. It must not change while nothing else changes."""
 
     decision: Decision
-    reason: str
-    message: str
+    verdict: Verdict
     next_time: datetime | None = None
     """When the decision changes by itself; None: unknown."""
 
 
 @dataclass(frozen=True)
-class ConsolidationVerdict:
+class ConsolidationChoice:
     """What the decision about consolidation says of runs: which one starts, and what became of the newest one."""
 
     launch: Launch | None = None
     """Starts when no other run commits; None: no run is due."""
-    latest: Verdict | None = None
-    """The verdict on the newest run, for the Dataset's conditions; None: there is no run, or it is abandoned."""
+    latest: RetryState | None = None
+    """The state of the newest run, for the Dataset's conditions; None: there is no run, or it is abandoned."""
     latest_run: ObservedRun | None = None
     """The newest run; None: there is none, or it is abandoned."""
     look_again: datetime | None = None
@@ -90,27 +89,26 @@ def triggered(buffer: BufferDigest, spec: ConsolidationSettings, now: datetime) 
     """Whether a run is due, by number, bytes or age of the waiting batches."""
     count, size = buffer.batches, buffer.bytes
     if not count:
-        return ConsolidationDecision(Decision.LATER, Reason.NOTHING_WAITS, "No batch waits.")
+        return ConsolidationDecision(Decision.LATER, Verdict(Reason.NOTHING_WAITS, "No batch waits."))
     if not buffer.oldest:
         return ConsolidationDecision(
             Decision.LATER,
-            Reason.BUFFER_BEING_LISTED,
-            f"{count} batches wait. The next listing finds the oldest of them.",
+            Verdict(Reason.BUFFER_BEING_LISTED, f"{count} batches wait. The next listing finds the oldest of them."),
         )
     since = buffer.oldest[0].oldest_time
     ripe = since + timedelta(seconds=spec.max_age_seconds)
     if count >= spec.min_batches:
         return ConsolidationDecision(
-            Decision.DUE, Reason.ENOUGH_BATCHES, f"{count} batches wait, minBatches is {spec.min_batches}."
+            Decision.DUE, Verdict(Reason.ENOUGH_BATCHES, f"{count} batches wait, minBatches is {spec.min_batches}.")
         )
     if size >= spec.min_bytes:
         text = f"{written(size)} wait, minBytes is {written(spec.min_bytes)}."
-        return ConsolidationDecision(Decision.DUE, Reason.ENOUGH_BYTES, text)
+        return ConsolidationDecision(Decision.DUE, Verdict(Reason.ENOUGH_BYTES, text))
     if ripe <= now:
         text = f"The oldest batch has waited since {timestamp(since)}, maxAgeSeconds is {spec.max_age_seconds}."
-        return ConsolidationDecision(Decision.DUE, Reason.OLD_ENOUGH, text)
+        return ConsolidationDecision(Decision.DUE, Verdict(Reason.OLD_ENOUGH, text))
     text = f"{count} of {spec.min_batches} batches, {written(size)} of {written(spec.min_bytes)}; due by age at "
-    return ConsolidationDecision(Decision.LATER, Reason.BELOW_TRIGGERS, f"{text}{timestamp(ripe)}.", ripe)
+    return ConsolidationDecision(Decision.LATER, Verdict(Reason.BELOW_TRIGGERS, f"{text}{timestamp(ripe)}."), ripe)
 
 
 def chosen(oldest: Sequence[WaitingBatch], spec: ConsolidationSettings) -> tuple[WaitingBatch, ...]:
@@ -126,65 +124,65 @@ def chosen(oldest: Sequence[WaitingBatch], spec: ConsolidationSettings) -> tuple
 
 
 def decide_consolidation(
-    dataset: Dataset, world: Observation, held: RunBlocker | None, now: datetime, settings: Settings
-) -> ConsolidationVerdict:
+    dataset: Dataset, world: Observation, held: Verdict | None, now: datetime, settings: Settings
+) -> ConsolidationChoice:
     """Decide which consolidation starts, or when to look again.
 
     A stored intent goes before a new one: its run id identifies what its last attempt staged or committed.
 
     Args:
-        held: What keeps every run from starting; the verdict then only shows it. None: nothing.
+        held: What keeps every run from starting; the choice then only shows it. None: nothing.
     """
-    verdict = _verdict(dataset, world, now, settings)
-    if held is None or isinstance(verdict.latest, Running):
-        return verdict
+    choice = _choice(dataset, world, now, settings)
+    if held is None or isinstance(choice.latest, Running):
+        return choice
     text = "No run starts: see the conditions Ready and Paused."
-    return replace(verdict, decision=ConsolidationDecision(Decision.LATER, Reason.DATASET_NOT_READY, text))
+    return replace(choice, decision=ConsolidationDecision(Decision.LATER, Verdict(Reason.DATASET_NOT_READY, text)))
 
 
-def _verdict(dataset: Dataset, world: Observation, now: datetime, settings: Settings) -> ConsolidationVerdict:
+def _choice(dataset: Dataset, world: Observation, now: datetime, settings: Settings) -> ConsolidationChoice:
     generation = dataset.meta.generation
     spec = dataset.spec.consolidation
     runs = sorted((r for r in world.runs if r.kind is RunKind.CONSOLIDATION), key=age)
     latest = runs[-1] if runs else None
-    latest_verdict = retry_state(latest, generation, settings) if latest else None
-    if isinstance(latest_verdict, Running):
-        attempt = latest_verdict.attempt
+    latest_state = retry_state(latest, generation, settings) if latest else None
+    if isinstance(latest_state, Running):
+        attempt = latest_state.attempt
         decision = (
             ConsolidationDecision(
-                Decision.DUE, Reason.RUN_SUSPENDED, f"Run {attempt.job} has not started. {attempt.suspended}"
+                Decision.DUE, Verdict(Reason.RUN_SUSPENDED, f"Run {attempt.job} has not started. {attempt.suspended}")
             )
             if attempt.suspended
-            else ConsolidationDecision(Decision.RUNNING, Reason.RUNNING, f"Run {attempt.job} is active.")
+            else ConsolidationDecision(Decision.RUNNING, Verdict(Reason.RUNNING, f"Run {attempt.job} is active."))
         )
-        return ConsolidationVerdict(None, latest_verdict, latest, decision=decision)
+        return ConsolidationChoice(None, latest_state, latest, decision=decision)
     if not isinstance(world.buffer, BufferDigest):
-        return ConsolidationVerdict(None, latest_verdict, latest, decision=_unlisted(world.buffer))
-    if latest is not None and isinstance(latest_verdict, NotStarted | RetryAt):
-        unfinished = _unfinished(dataset, world, world.buffer, latest, latest_verdict, now)
+        return ConsolidationChoice(None, latest_state, latest, decision=_unlisted(world.buffer))
+    if latest is not None and isinstance(latest_state, NotStarted | RetryAt):
+        unfinished = _unfinished(dataset, world, world.buffer, latest, latest_state, now)
         if unfinished is not None:
             return unfinished
         abandoned: tuple[str, ...] = (latest.run_id,)
-        latest, latest_verdict = None, None
+        latest, latest_state = None, None
     else:
         abandoned = ()
     decision = triggered(world.buffer, spec, now)
     if decision.decision is not Decision.DUE and waits_for_batches(world):
         text = "A Restatement that finds rows by their values waits for batches that arrived before it."
-        decision = ConsolidationDecision(Decision.DUE, Reason.WAITS_FOR_BATCHES, text)
+        decision = ConsolidationDecision(Decision.DUE, Verdict(Reason.WAITS_FOR_BATCHES, text))
     if decision.decision is not Decision.DUE and _must_create_table(dataset, world):
         text = "The source waits for the table, which does not exist yet."
-        decision = ConsolidationDecision(Decision.DUE, Reason.CREATES_TABLE, text)
+        decision = ConsolidationDecision(Decision.DUE, Verdict(Reason.CREATES_TABLE, text))
     if spec.suspend:
-        decision = _suspended(decision.message)
+        decision = _suspended(decision.verdict.message)
     if decision.decision is not Decision.DUE:
-        return ConsolidationVerdict(None, latest_verdict, latest, decision.next_time, abandoned, decision)
+        return ConsolidationChoice(None, latest_state, latest, decision.next_time, abandoned, decision)
     batches = chosen(world.buffer.oldest, spec)
     run = run_specs.consolidation(dataset, batches, world.events.writes if world.events else None)
-    not_before = pause(runs, run.run_id, latest_verdict, settings)
+    not_before = pause(runs, run.run_id, latest_state, settings)
     if not_before is None or not_before > now:
-        decision = _paused(latest_verdict, not_before)
-        return ConsolidationVerdict(None, latest_verdict, latest, not_before, abandoned, decision)
+        decision = _paused(latest_state, not_before)
+        return ConsolidationChoice(None, latest_state, latest, not_before, abandoned, decision)
     earlier = next((r for r in runs if r.run_id == run.run_id), None)
     number = max((a.number for a in earlier.attempts), default=0) + 1 if earlier else 1
     run = run.model_copy(update={"attempt": number})
@@ -192,10 +190,10 @@ def _verdict(dataset: Dataset, world: Observation, now: datetime, settings: Sett
         run,
         bytes=_read_bytes(run, sum(b.bytes for b in batches)),
         generation=generation,
-        why=f"{len(batches)} batches. {decision.message.removesuffix('.')}",
+        why=f"{len(batches)} batches. {decision.verdict.message.removesuffix('.')}",
         engine=_engine(dataset, world, run, now),
     )
-    return ConsolidationVerdict(launch, latest_verdict, latest, None, abandoned, decision)
+    return ConsolidationChoice(launch, latest_state, latest, None, abandoned, decision)
 
 
 def _must_create_table(dataset: Dataset, world: Observation) -> bool:
@@ -207,26 +205,28 @@ def _must_create_table(dataset: Dataset, world: Observation) -> bool:
 def _unlisted(buffer: NotListed | Unavailable) -> ConsolidationDecision:
     if isinstance(buffer, Unavailable):
         return ConsolidationDecision(
-            Decision.LATER, buffer.reason, "The buffer cannot be listed: see the condition Ready."
+            Decision.LATER, Verdict(buffer.reason, "The buffer cannot be listed: see the condition Ready.")
         )
     return ConsolidationDecision(
-        Decision.LATER, Reason.BUFFER_BEING_LISTED, "Waiting for the first listing of the buffer to finish."
+        Decision.LATER, Verdict(Reason.BUFFER_BEING_LISTED, "Waiting for the first listing of the buffer to finish.")
     )
 
 
 def _suspended(message: str) -> ConsolidationDecision:
-    return ConsolidationDecision(Decision.LATER, Reason.SUSPENDED, f"spec.consolidation.suspend is true. {message}")
+    return ConsolidationDecision(
+        Decision.LATER, Verdict(Reason.SUSPENDED, f"spec.consolidation.suspend is true. {message}")
+    )
 
 
-def _paused(latest_verdict: Verdict | None, not_before: datetime | None) -> ConsolidationDecision:
-    if not isinstance(latest_verdict, Exhausted):
+def _paused(latest_state: RetryState | None, not_before: datetime | None) -> ConsolidationDecision:
+    if not isinstance(latest_state, Exhausted):
         text = "The last run ended without promoting or refusing these batches. They are retried after a pause."
-        return ConsolidationDecision(Decision.LATER, Reason.PAUSE_AFTER_RUN, text, not_before)
+        return ConsolidationDecision(Decision.LATER, Verdict(Reason.PAUSE_AFTER_RUN, text), not_before)
     if not_before is None:
         text = "The run for these batches failed permanently. It is retried when the Dataset or its batches change."
     else:
         text = "The last run failed permanently. A run for other batches starts after a pause."
-    return ConsolidationDecision(Decision.LATER, latest_verdict.reason, text, not_before)
+    return ConsolidationDecision(Decision.LATER, Verdict(latest_state.failure.reason, text), not_before)
 
 
 def _unfinished(
@@ -234,9 +234,9 @@ def _unfinished(
     world: Observation,
     buffer: BufferDigest,
     run: ObservedRun,
-    latest_verdict: NotStarted | RetryAt,
+    latest_state: NotStarted | RetryAt,
     now: datetime,
-) -> ConsolidationVerdict | None:
+) -> ConsolidationChoice | None:
     """Continue the run of the stored intent; None: all its batches are settled."""
     intent = run.intent
     if intent is None or intent.consolidation is None:
@@ -245,30 +245,28 @@ def _unfinished(
     left = {i for i in intent.consolidation.batch_ids if not _settled(ledger, i, run.run_id)}
     if not left:
         return None
-    reason, text = (
-        (latest_verdict.reason, latest_verdict.message) if isinstance(latest_verdict, RetryAt) else (Reason.QUEUED, "")
-    )
-    at = latest_verdict.at if isinstance(latest_verdict, RetryAt) else now
+    why, at = Verdict(Reason.QUEUED, ""), now
+    if isinstance(latest_state, RetryAt):
+        why, at = latest_state.failure, latest_state.at
     if dataset.spec.consolidation.suspend:
         decision = _suspended(f"A run for {len(left)} batches has not ended.")
-        return ConsolidationVerdict(None, latest_verdict, run, at if at > now else None, decision=decision)
+        return ConsolidationChoice(None, latest_state, run, at if at > now else None, decision=decision)
     if at > now:
-        decision = ConsolidationDecision(
-            Decision.DUE, reason, f"{text} Attempt {latest_verdict.number} follows at {timestamp(at)}.", at
-        )
-        return ConsolidationVerdict(None, latest_verdict, run, at, decision=decision)
-    intent = intent.model_copy(update={"attempt": latest_verdict.number})
+        why = why.adding(f"Attempt {latest_state.number} follows at {timestamp(at)}.")
+        decision = ConsolidationDecision(Decision.DUE, why, at)
+        return ConsolidationChoice(None, latest_state, run, at, decision=decision)
+    intent = intent.model_copy(update={"attempt": latest_state.number})
     launch = Launch(
         intent,
         bytes=_read_bytes(intent, _bytes_of(left, buffer)),
         generation=dataset.meta.generation,
-        why=f"attempt {latest_verdict.number} for {len(left)} batches",
+        why=f"attempt {latest_state.number} for {len(left)} batches",
         engine=_engine(dataset, world, intent, now),
     )
     decision = ConsolidationDecision(
-        Decision.DUE, reason, f"Attempt {latest_verdict.number} for {len(left)} batches starts."
+        Decision.DUE, Verdict(why.reason, f"Attempt {latest_state.number} for {len(left)} batches starts.")
     )
-    return ConsolidationVerdict(launch, latest_verdict, run, decision=decision)
+    return ConsolidationChoice(launch, latest_state, run, decision=decision)
 
 
 def _engine(dataset: Dataset, world: Observation, run: RunSpec, now: datetime) -> Engine:
@@ -294,7 +292,7 @@ def _settled(ledger: Ledger, batch_id: str, run_id: str) -> bool:
 
 
 def pause(
-    runs: Sequence[ObservedRun], run_id: str, latest_verdict: Verdict | None, settings: Settings
+    runs: Sequence[ObservedRun], run_id: str, latest_state: RetryState | None, settings: Settings
 ) -> datetime | None:
     """When a new intent may start: at once, unless a run of it failed permanently or ended without settling its batches.
 
@@ -302,15 +300,15 @@ def pause(
         None, if it may not start before something changes.
     """
     same = next((r for r in runs if r.run_id == run_id), None)
-    if isinstance(latest_verdict, Exhausted):
-        if latest_verdict.attempt.run_id == run_id:
+    if isinstance(latest_state, Exhausted):
+        if latest_state.attempt.run_id == run_id:
             return None
-        return (latest_verdict.attempt.finished or latest_verdict.attempt.created) + timedelta(
+        return (latest_state.attempt.finished or latest_state.attempt.created) + timedelta(
             seconds=settings.retry.max_seconds
         )
-    if same is not None and isinstance(latest_verdict, Succeeded) and latest_verdict.attempt.run_id == run_id:
-        ended = latest_verdict.attempt.finished or latest_verdict.attempt.created
-        return ended + timedelta(seconds=back_off_seconds(latest_verdict.attempt.number, settings.retry))
+    if same is not None and isinstance(latest_state, Succeeded) and latest_state.attempt.run_id == run_id:
+        ended = latest_state.attempt.finished or latest_state.attempt.created
+        return ended + timedelta(seconds=back_off_seconds(latest_state.attempt.number, settings.retry))
     return _BEGINNING
 
 
@@ -329,7 +327,7 @@ VISIBLE_FOR: Final = timedelta(seconds=2)
 VISIBLE_AT_MOST: Final = timedelta(seconds=20)
 
 
-def decide_reanchor(dataset: Dataset, world: Observation, now: datetime, settings: Settings) -> ConsolidationVerdict:
+def decide_reanchor(dataset: Dataset, world: Observation, now: datetime, settings: Settings) -> ConsolidationChoice:
     """Decide whether a run for the head starts when there is no other work, or when to look again.
 
     It gives a ledger to a head without one, and native deletes to tombstones that have none yet. Any other commit of Lethe also
@@ -338,30 +336,30 @@ def decide_reanchor(dataset: Dataset, world: Observation, now: datetime, setting
     """
     runs = sorted((r for r in world.runs if r.kind is RunKind.REANCHORING), key=age)
     latest = runs[-1] if runs else None
-    verdict = retry_state(latest, dataset.meta.generation, settings, FOR_HEAD) if latest else None
-    if isinstance(verdict, Running):
-        return ConsolidationVerdict(None, verdict, latest)
+    state = retry_state(latest, dataset.meta.generation, settings, FOR_HEAD) if latest else None
+    if isinstance(state, Running):
+        return ConsolidationChoice(None, state, latest)
     view = world.table
     if isinstance(view, LostLedger):
-        return _of_lost(dataset, view, runs, verdict, now, settings)
-    unfinished = (latest.run_id,) if latest is not None and isinstance(verdict, NotStarted | RetryAt) else ()
+        return _of_lost(dataset, view, runs, state, now, settings)
+    unfinished = (latest.run_id,) if latest is not None and isinstance(state, NotStarted | RetryAt) else ()
     if not isinstance(view, TableView) or view.head_id is None or view.head_time is None:
-        return ConsolidationVerdict(abandoned=unfinished)
+        return ConsolidationChoice(abandoned=unfinished)
     lacks_deletes = not view.is_masked and run_specs.writes_deletes(dataset, view, settings)
     if view.bare_since is None and not lacks_deletes:
-        return ConsolidationVerdict(abandoned=unfinished)
+        return ConsolidationChoice(abandoned=unfinished)
     run = run_specs.reanchoring(dataset, view.head_id)
     same = next((r for r in runs if r.run_id == run.run_id), None)
-    if view.bare_since is None and same is not None and isinstance(verdict, Succeeded) and same is latest:
-        return ConsolidationVerdict(None, verdict, latest)  # it could not hide more
+    if view.bare_since is None and same is not None and isinstance(state, Succeeded) and same is latest:
+        return ConsolidationChoice(None, state, latest)  # it could not hide more
     abandoned = unfinished if latest is not same else ()
     if dataset.spec.consolidation.suspend:
-        return ConsolidationVerdict(None, verdict, latest, None, abandoned)
-    not_before = verdict.at if isinstance(verdict, RetryAt) else pause(runs, run.run_id, verdict, settings)
+        return ConsolidationChoice(None, state, latest, None, abandoned)
+    not_before = state.at if isinstance(state, RetryAt) else pause(runs, run.run_id, state, settings)
     quiet, at_most = (VISIBLE_FOR, VISIBLE_AT_MOST) if lacks_deletes else (QUIET_FOR, BARE_AT_MOST)
     ripe = min(view.head_time + quiet, view.bare_since + at_most) if view.bare_since is not None else view.head_time
     if not_before is None or max(not_before, ripe) > now:
-        return ConsolidationVerdict(None, verdict, latest, earliest(*_future(now, not_before, ripe)), abandoned)
+        return ConsolidationChoice(None, state, latest, earliest(*_future(now, not_before, ripe)), abandoned)
     launch = Launch(
         run.model_copy(update={"attempt": max((a.number for a in same.attempts), default=0) + 1 if same else 1}),
         bytes=0,
@@ -372,26 +370,26 @@ def decide_reanchor(dataset: Dataset, world: Observation, now: datetime, setting
         for_uid=FOR_HEAD,
         engine=Engine.COMMITTER if may_ask(dataset, world) and not committer_failed(same) else Engine.JOB,
     )
-    return ConsolidationVerdict(launch, verdict, latest, None, abandoned, hides_rows=lacks_deletes)
+    return ConsolidationChoice(launch, state, latest, None, abandoned, hides_rows=lacks_deletes)
 
 
 def _of_lost(
     dataset: Dataset,
     lost: LostLedger,
     runs: Sequence[ObservedRun],
-    verdict: Verdict | None,
+    state: RetryState | None,
     now: datetime,
     settings: Settings,
-) -> ConsolidationVerdict:
+) -> ConsolidationChoice:
     """Attach the last ledger to a head that has lost it, once the user accepts that head."""
     latest = runs[-1] if runs else None
     if lost.last_ledger is None or not preconditions.accepts_lost_ledger(dataset, lost):
-        return ConsolidationVerdict(None, verdict, latest)
+        return ConsolidationChoice(None, state, latest)
     run = run_specs.accepting(dataset, AcceptedHead(head_id=lost.head_id, ledger=lost.last_ledger))
     same = next((r for r in runs if r.run_id == run.run_id), None)
-    not_before = verdict.at if isinstance(verdict, RetryAt) and same else pause(runs, run.run_id, verdict, settings)
+    not_before = state.at if isinstance(state, RetryAt) and same else pause(runs, run.run_id, state, settings)
     if not_before is None or not_before > now:
-        return ConsolidationVerdict(None, verdict, latest, not_before)
+        return ConsolidationChoice(None, state, latest, not_before)
     number = max((a.number for a in same.attempts), default=0) + 1 if same else 1
     launch = Launch(
         run.model_copy(update={"attempt": number}),
@@ -400,7 +398,7 @@ def _of_lost(
         why=f"the user accepted the head {lost.head_id}, which has no ledger; the run attaches the last ledger to it",
         for_uid=FOR_HEAD,
     )
-    return ConsolidationVerdict(launch, verdict, latest)
+    return ConsolidationChoice(launch, state, latest)
 
 
 def _future(now: datetime, *times: datetime | None) -> tuple[datetime, ...]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
+from lethe.base.verdict import Verdict
 from lethe.buffer.digest import BufferDigest
 from lethe.buffer.promotion import Sweep, plan_sweep
 from lethe.contract.kubernetes import ACCEPT_HEAD
@@ -26,14 +27,14 @@ from lethe_operator.actions import Actions, Decision, Event, Launch, earliest
 from lethe_operator.dataset import status as dataset_status
 from lethe_operator.dataset import status as source_status
 from lethe_operator.dataset.consolidation import (
+    ConsolidationChoice,
     ConsolidationDecision,
-    ConsolidationVerdict,
     decide_consolidation,
     decide_reanchor,
 )
-from lethe_operator.erasure.decide import ErasuresVerdict, decide_erasures
+from lethe_operator.erasure.decide import ErasuresChoice, decide_erasures
 from lethe_operator.guards import preconditions as buffer_guard
-from lethe_operator.guards.preconditions import RunBlocker, blocker
+from lethe_operator.guards.preconditions import blocker
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import Meta
 from lethe_operator.resources.dataset import Dataset
@@ -77,7 +78,7 @@ from lethe_operator.runs.spec import (
 )
 from lethe_operator.settings import Settings
 from lethe_operator.vacuum import status as vacuum_status
-from lethe_operator.vacuum.decide import VacuumVerdict, decide_vacuum
+from lethe_operator.vacuum.decide import VacuumChoice, decide_vacuum
 
 
 def is_idle(dataset: Dataset, world: Observation, status: DatasetStatus) -> bool:
@@ -165,13 +166,13 @@ class _Group:
 
 
 @dataclass(frozen=True)
-class _Verdicts:
+class _Choices:
     """The decision of each subject, before conflicts are resolved."""
 
-    consolidation: ConsolidationVerdict
-    reanchor: ConsolidationVerdict
-    vacuum: VacuumVerdict
-    erasures: ErasuresVerdict
+    consolidation: ConsolidationChoice
+    reanchor: ConsolidationChoice
+    vacuum: VacuumChoice
+    erasures: ErasuresChoice
     by_job: _Group
     """Restatements that Jobs carry out."""
     by_committer: _Group
@@ -182,7 +183,7 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
     """Decide everything to do for one Dataset now. The result depends only on the arguments."""
     blocked = blocker(dataset, world, settings)
     paused = (
-        RunBlocker(Reason.PAUSED, "The annotation lethe.dev/paused is set.", transient=True) if dataset.paused else None
+        Verdict(Reason.PAUSED, "The annotation lethe.dev/paused is set.", transient=True) if dataset.paused else None
     )
     held = blocked or paused
     run_histories = RunHistories(dataset, world.runs, settings)
@@ -201,9 +202,9 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
     may_start = held is None and not dataset.meta.deleting
     group = None if _committing(world) else restatements_launch(dataset, world, queued)
     asked = None if spec.is_asked(world) else restatements_launch(dataset, world, quick, Engine.COMMITTER)
-    verdicts = _Verdicts(consolidation, reanchor, vacuum, erasures, _Group(queued, group), _Group(quick, asked))
+    choices = _Choices(consolidation, reanchor, vacuum, erasures, _Group(queued, group), _Group(quick, asked))
     if may_start:
-        turns = _runs_to_start(dataset, world, verdicts, now, settings.cluster)
+        turns = _runs_to_start(dataset, world, choices, now, settings.cluster)
     elif (
         _may_accept(dataset, world, blocked) and reanchor.launch is not None
     ):  # removes the reason that blocks other runs
@@ -216,7 +217,7 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
     old_runs = dataset.status.runs or ()
     runs = run_history.entries(world.runs, view, old_runs, now)
     latest = (consolidation.latest, vacuum.latest, erasures.latest, reanchor.latest)
-    decided = dataset_status.DatasetVerdicts(
+    decided = dataset_status.DatasetDecisions(
         blocked, latest, _consolidation_decision(consolidation, turns, may_start), vacuum, runs
     )
     status = dataset_status.status(dataset, world, decided, now)
@@ -282,7 +283,7 @@ def _visibility(dataset: Dataset, world: Observation, settings: Settings) -> res
 def without_dataset(name: str, restatements: Sequence[Restatement], now: datetime) -> Actions:
     """The statuses of Restatements whose Dataset does not exist. They wait for it."""
     text = f"Waiting for Dataset {name}, which does not exist in this namespace. Create it, or correct spec.datasetRef.name."
-    waits = Assessment(RestatementPhase.PENDING, conditions.UNKNOWN, Reason.DATASET_NOT_FOUND, text)
+    waits = Assessment(RestatementPhase.PENDING, conditions.UNKNOWN, Verdict(Reason.DATASET_NOT_FOUND, text))
     standings = [(r, finished_before(r) or withdrawn.without_dataset(r, name, now) or waits) for r in restatements]
     changed = restatement_status.changes(standings, now)
     over = expired(standings, now)
@@ -301,29 +302,29 @@ def _in_queue(restatement: Restatement, standing: Assessment, *queues: Restateme
     for queued in queues:
         if first := queued.waits_for.get(name):
             text = f"Waiting for Restatement {first}, which creates a batch that this one restates, or restates the same batch."
-            standing = replace(standing, reason=Reason.WAITING_FOR_RESTATEMENT, message=text)
+            standing = replace(standing, verdict=Verdict(Reason.WAITING_FOR_RESTATEMENT, text))
         if name in queued.positions:
             standing = replace(standing, position=queued.positions[name])
     return standing
 
 
 def _runs_to_start(
-    dataset: Dataset, world: Observation, verdicts: _Verdicts, now: datetime, cluster: str
+    dataset: Dataset, world: Observation, choices: _Choices, now: datetime, cluster: str
 ) -> _RunsToStart:
     launches: list[Launch] = []
-    consolidation, reanchor = verdicts.consolidation, verdicts.reanchor
-    vacuum, erasures = verdicts.vacuum, verdicts.erasures
-    asked = verdicts.by_committer.launch
+    consolidation, reanchor = choices.consolidation, choices.reanchor
+    vacuum, erasures = choices.vacuum, choices.erasures
+    asked = choices.by_committer.launch
     passed_over = consolidation.launch is not None and _was_passed_over(world)
-    committing = consolidation.launch if passed_over else verdicts.by_job.launch or consolidation.launch
+    committing = consolidation.launch if passed_over else choices.by_job.launch or consolidation.launch
     ended = _commit_ended(world, now)
     pause = _pause(ended, now) if committing or reanchor.launch else None
     # While Restatements are being collected, no consolidation starts before them: it may take long.
-    collected = start(verdicts.by_job.queue, dataset, ended, now)
+    collected = start(choices.by_job.queue, dataset, ended, now)
     collecting = collected if collected is not None and collected > now and not passed_over else None
     # The committer's one commit takes a moment. It may follow a run's commit at once, but not its own.
     answered = _commit_ended(world, now, by_committer=True)
-    gathered = start(verdicts.by_committer.queue, dataset, answered, now)
+    gathered = start(choices.by_committer.queue, dataset, answered, now)
     gathering = gathered if gathered is not None and gathered > now else None
     if asked is not None and gathering is None:
         launches.append(asked)
@@ -342,7 +343,7 @@ def _runs_to_start(
     return _RunsToStart(complete, earliest(collecting or pause, gathering, *times), pause)
 
 
-def _may_accept(dataset: Dataset, world: Observation, blocked: RunBlocker | None) -> bool:
+def _may_accept(dataset: Dataset, world: Observation, blocked: Verdict | None) -> bool:
     """Whether a lost ledger is the only reason why no run starts."""
     lost = isinstance(world.table, LostLedger) and blocked is not None and blocked.reason == Reason.LEDGER_LOST
     return lost and not dataset.paused and not dataset.meta.deleting and not any(r.active for r in world.runs)
@@ -403,7 +404,7 @@ def _commit_ended(world: Observation, now: datetime, by_committer: bool = False)
 
 
 def _consolidation_decision(
-    consolidation: ConsolidationVerdict, turns: _RunsToStart, may_start: bool
+    consolidation: ConsolidationChoice, turns: _RunsToStart, may_start: bool
 ) -> ConsolidationDecision | None:
     """The decision about consolidation; it also says why a due run does not start."""
     outcome, launch = consolidation.decision, consolidation.launch
@@ -415,9 +416,11 @@ def _consolidation_decision(
     ):
         return outcome
     if turns.paused_until is not None:
-        text = f"{outcome.message} The run starts after a pause, in which other writers can commit."
-        return replace(outcome, reason=Reason.PAUSE_BETWEEN_COMMITS, message=text, next_time=turns.paused_until)
-    return replace(outcome, reason=Reason.QUEUED, message=f"{outcome.message} The run waits for a run of Restatements.")
+        paused = outcome.verdict.adding("The run starts after a pause, in which other writers can commit.")
+        verdict = replace(paused, reason=Reason.PAUSE_BETWEEN_COMMITS)
+        return replace(outcome, verdict=verdict, next_time=turns.paused_until)
+    queued = outcome.verdict.adding("The run waits for a run of Restatements.")
+    return replace(outcome, verdict=replace(queued, reason=Reason.QUEUED))
 
 
 def _sweep(dataset: Dataset, world: Observation, now: datetime) -> Sweep:
@@ -439,8 +442,8 @@ def _needed(
     world: Observation,
     run_histories: RunHistories,
     standings: Standings,
-    consolidations: Sequence[ConsolidationVerdict | ErasuresVerdict],
-    vacuum: VacuumVerdict,
+    consolidations: Sequence[ConsolidationChoice | ErasuresChoice],
+    vacuum: VacuumChoice,
 ) -> frozenset[str]:
     """Runs whose Jobs must be kept: they are retried, delay a retry, or their outcome is not shown yet."""
     unsettled = RetryAt | Exhausted | NotStarted
@@ -467,7 +470,7 @@ def _dataset_events(dataset: Dataset, status: DatasetStatus) -> tuple[Event, ...
         return ()
     if was is not None and (was.status, was.reason) == (now.status, now.reason):
         return ()
-    return (Event("Dataset", dataset.meta.name, now.reason, now.message, now.status != conditions.TRUE),)
+    return (Event("Dataset", dataset.meta.name, now.verdict, now.status != conditions.TRUE),)
 
 
 def _accepted(dataset: Dataset, status: DatasetStatus) -> tuple[Event, ...]:
@@ -477,4 +480,4 @@ def _accepted(dataset: Dataset, status: DatasetStatus) -> tuple[Event, ...]:
         return ()
     seen = f"snapshot {before.snapshot_id} of table {before.uuid}"
     text = f"The annotation {ACCEPT_HEAD} accepted {head}. The last accepted state was {seen}."
-    return (Event("Dataset", dataset.meta.name, Reason.HEAD_ACCEPTED, text),)
+    return (Event("Dataset", dataset.meta.name, Verdict(Reason.HEAD_ACCEPTED, text)),)

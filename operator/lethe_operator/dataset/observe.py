@@ -31,7 +31,6 @@ from lethe_operator.dataset.tables import TableReader, asked_by
 from lethe_operator.erasure.decide import digests
 from lethe_operator.guards import permissions
 from lethe_operator.guards.preconditions import doubts_restatements, named_uris, other_reader, own_places, rolled_back
-from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import (
     Attempt,
@@ -154,7 +153,7 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
     runs = found
     if outside:
         tables.forget(dataset.meta.full_name)  # an earlier generation may still be listed
-        unseen = Unavailable(Reason.OUTSIDE_BOUNDARY, outside, transient=False)
+        unseen = Unavailable(outside.reason, outside.message, transient=False)
         world = Observation(
             restatements,
             policies,

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
+from lethe.base.verdict import Verdict
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.kubernetes import ACCEPT_HEAD
 from lethe.contract.result import LISTED_AT_MOST
-from lethe.contract.settings import Refusal
 from lethe.contract.status import (
     BatchCounts,
     BufferStatus,
@@ -35,13 +35,12 @@ from lethe_operator import conditions
 from lethe_operator.dataset.consolidation import ConsolidationDecision
 from lethe_operator.erasure import decide as erasure_status
 from lethe_operator.guards import preconditions
-from lethe_operator.guards.preconditions import RunBlocker, accepts_other_table, another_table
+from lethe_operator.guards.preconditions import accepts_other_table, another_table
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import EventsView, NoTable, Observation, TableView, Unavailable
-from lethe_operator.resources.publishing import PublishingView
-from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt, Running, Succeeded, Verdict
-from lethe_operator.vacuum.decide import VacuumVerdict
+from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt, RetryState, Running, Succeeded
+from lethe_operator.vacuum.decide import VacuumChoice
 
 # The inlet reports at least every minute.
 SILENT_AFTER: Final = timedelta(minutes=3)
@@ -83,21 +82,21 @@ FAILURES_UNTIL_NOT_READY: Final = 3
 
 
 @dataclass(frozen=True)
-class DatasetVerdicts:
+class DatasetDecisions:
     """What was decided about a Dataset."""
 
-    blocker: RunBlocker | None
+    blocker: Verdict | None
     """Why no run starts; None: runs may start."""
-    latest: Sequence[Verdict | None]
-    """The verdict on the newest run of each kind, in order of importance; None: there is no such run."""
+    latest: Sequence[RetryState | None]
+    """The state of the newest run of each kind, in order of importance; None: there is no such run."""
     consolidation: ConsolidationDecision | None
     """None: nothing to show."""
-    vacuum: VacuumVerdict
+    vacuum: VacuumChoice
     runs: tuple[RunEntry, ...]
     """`status.runs`."""
 
 
-def status(dataset: Dataset, world: Observation, decided: DatasetVerdicts, now: datetime) -> DatasetStatus:
+def status(dataset: Dataset, world: Observation, decided: DatasetDecisions, now: datetime) -> DatasetStatus:
     """The whole status. Fields that cannot be observed now keep their last values."""
     blocker, generation, old = decided.blocker, dataset.meta.generation, dataset.status
     table, tombstones, erasures, buffer, batches = old.table, None, None, None, None
@@ -125,7 +124,10 @@ def _consolidation(decision: ConsolidationDecision | None) -> ConsolidationStatu
     if decision is None:
         return None
     return ConsolidationStatus(
-        decision=decision.decision, reason=decision.reason, message=decision.message, next_time=decision.next_time
+        decision=decision.decision,
+        reason=decision.verdict.reason,
+        message=decision.verdict.message,
+        next_time=decision.next_time,
     )
 
 
@@ -166,7 +168,7 @@ def _of_buffer(old: DatasetStatus, world: Observation) -> tuple[BufferStatus | N
     return old.buffer, _counts(view.ledger, before.withheld or 0, before.refused_batches)
 
 
-def _conditions(dataset: Dataset, world: Observation, decided: DatasetVerdicts, now: datetime) -> list[Condition]:
+def _conditions(dataset: Dataset, world: Observation, decided: DatasetDecisions, now: datetime) -> list[Condition]:
     written_conditions = list(_main(dataset, world, decided))
     if dataset.paused:
         text = "The annotation lethe.dev/paused is set: no run starts; active runs continue."
@@ -182,7 +184,7 @@ def _conditions(dataset: Dataset, world: Observation, decided: DatasetVerdicts, 
     ]
 
 
-def _eviction(dataset: Dataset, world: Observation, vacuum: VacuumVerdict) -> tuple[Condition, ...]:
+def _eviction(dataset: Dataset, world: Observation, vacuum: VacuumChoice) -> tuple[Condition, ...]:
     """The condition EvictionOnTime; while the ledger cannot be read, its last value."""
     if vacuum.on_time is not None:
         return (vacuum.on_time,)
@@ -201,7 +203,7 @@ def _events(events: EventsView | None) -> tuple[Condition, ...]:
     return (Condition.of(conditions.EVENTS_READY, conditions.TRUE, Reason.QUEUE_READ),)
 
 
-def _publishing(view: PublishingView | None) -> tuple[Condition, ...]:
+def _publishing(view: Verdict | None) -> tuple[Condition, ...]:
     """The condition EventsPublished. Nothing else depends on it: a sink that is away holds up no run."""
     if view is None:
         return ()
@@ -210,45 +212,43 @@ def _publishing(view: PublishingView | None) -> tuple[Condition, ...]:
     return (Condition.of(conditions.EVENTS_PUBLISHED, conditions.TRUE, Reason.EVENTS_DELIVERED),)
 
 
-def _main(dataset: Dataset, world: Observation, decided: DatasetVerdicts) -> tuple[Condition, ...]:
+def _main(dataset: Dataset, world: Observation, decided: DatasetDecisions) -> tuple[Condition, ...]:
     """Ready, Reconciling and Stalled."""
     blocker, vacuum = decided.blocker, decided.vacuum
     if blocker is not None:
-        kind = conditions.waiting if blocker.transient else conditions.stalled
-        return kind(blocker.reason, blocker.message)
+        return conditions.not_ready(blocker)
     if isinstance(world.buffer, Unavailable):
-        kind = conditions.waiting if world.buffer.transient else conditions.stalled
-        return kind(world.buffer.reason, world.buffer.message)
-    for verdict in decided.latest:
-        match verdict:
-            case Exhausted(_, reason, message):
-                return conditions.stalled(reason, message)
-            case RetryAt(at, number, reason, message, failures):
-                return _retrying(reason, f"{message} Attempt {number} follows at {at:%H:%M:%SZ}.", failures.total)
-            case Running(attempt, failures, reason, message) if failures.total:
-                return _retrying(reason, f"{message} Attempt {attempt.number} is running.", failures.total)
+        return conditions.not_ready(world.buffer)
+    for state in decided.latest:
+        match state:
+            case Exhausted(_, failure):
+                return conditions.stalled(failure)
+            case RetryAt(at, number, failure, failures):
+                return _retrying(failure.adding(f"Attempt {number} follows at {at:%H:%M:%SZ}."), failures.total)
+            case Running(attempt, failures, Verdict() as failure) if failures.total:
+                return _retrying(failure.adding(f"Attempt {attempt.number} is running."), failures.total)
             case NotStarted() | Running() | Succeeded() | None:
                 pass
             case _:
-                assert_never(verdict)
+                assert_never(state)
     if vacuum.on_time is not None and vacuum.on_time.reason == Reason.NO_VACUUM_POLICY:
-        return conditions.stalled(vacuum.on_time.reason, vacuum.on_time.message)
+        return conditions.stalled(vacuum.on_time.verdict)
     if isinstance(world.table, NoTable):
         name = dataset.spec.table.name
         return conditions.healthy(
-            Reason.WAITING_FOR_FIRST_BATCH, f"The table {name} does not exist yet. The first consolidation creates it."
+            Verdict(
+                Reason.WAITING_FOR_FIRST_BATCH,
+                f"The table {name} does not exist yet. The first consolidation creates it.",
+            )
         )
-    return conditions.healthy(Reason.AVAILABLE, _available(world))
+    return conditions.healthy(Verdict(Reason.AVAILABLE, _available(world)))
 
 
-def _retrying(reason: str, text: str, failures: int) -> tuple[Condition, ...]:
-    if failures >= FAILURES_UNTIL_NOT_READY or reason == Reason.OOM_KILLED:
-        return conditions.waiting(reason, text)
-    return (
-        Condition.of(conditions.READY, conditions.TRUE, Reason.RUN_RETRYING, text),
-        Condition.of(conditions.RECONCILING, conditions.TRUE, reason, text),
-        Condition.of(conditions.STALLED, conditions.FALSE, reason),
-    )
+def _retrying(failure: Verdict, failures: int) -> tuple[Condition, ...]:
+    if failures >= FAILURES_UNTIL_NOT_READY or failure.reason == Reason.OOM_KILLED:
+        return conditions.waiting(failure)
+    _, *others = conditions.waiting(failure)
+    return (Condition.of(conditions.READY, conditions.TRUE, Reason.RUN_RETRYING, failure.message), *others)
 
 
 def _available(world: Observation) -> str:
@@ -319,5 +319,5 @@ def _counts(ledger: Ledger, withheld: int, refused: tuple[RefusedBatch, ...] | N
 
 
 def _refusal(batch: BatchEntry) -> RefusedBatch:
-    refusal = batch.refusal or Refusal("", "")
+    refusal = batch.refusal or Verdict("", "")
     return RefusedBatch(batch_id=batch.id, reason=refusal.reason or None, message=refusal.message)

@@ -428,7 +428,7 @@ def _lost(dataset: Dataset, found: facts.TableFacts, message: str) -> LostLedger
     before = dataset.status.table
     known = before if before is not None and before.uuid == found.uuid else TableStatus()
     last = last_ledger(found.snapshots, known.ledger, known.sequence_number)
-    return LostLedger(Reason.LEDGER_LOST, message, False, found.uuid, found.head_id or 0, last)
+    return LostLedger(Reason.LEDGER_LOST, message, found.uuid, found.head_id or 0, last, transient=False)
 
 
 def view_of(found: facts.TableFacts, io: Any) -> TableView:

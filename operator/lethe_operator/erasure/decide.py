@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final, assert_never
 
+from lethe.base.verdict import Verdict
 from lethe.contract.result import RequestResult
 from lethe.contract.settings import RunFamily, RunKind
 from lethe.contract.status import Condition, ConditionStatus, ErasureCounts, ErasureStatus, RestatementStatus
@@ -28,7 +29,6 @@ from pydantic import ValidationError
 from lethe_operator import conditions
 from lethe_operator.actions import Launch, earliest
 from lethe_operator.conditions import timestamp
-from lethe_operator.guards.preconditions import RunBlocker
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import FOR_ERASURES
 from lethe_operator.resources.dataset import Dataset
@@ -36,20 +36,20 @@ from lethe_operator.resources.observed import Observation, ObservedRun, TableVie
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import match
 from lethe_operator.runs import spec as run_specs
-from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt, Running, Succeeded, Verdict, retry_state
+from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt, RetryState, Running, Succeeded, retry_state
 from lethe_operator.settings import Settings
 
 
 @dataclass(frozen=True)
-class ErasuresVerdict:
+class ErasuresChoice:
     """What the decision about the check of erasures says of runs: which one starts, and what became of the last one."""
 
     launch: Launch | None = None
     """None: no run starts now."""
     look_again: datetime | None = None
     """None: no time at which the decision changes by itself."""
-    latest: Verdict | None = None
-    """The verdict on `latest_run`; None: there is no run, or it is not continued."""
+    latest: RetryState | None = None
+    """The state of `latest_run`; None: there is no run, or it is not continued."""
     latest_run: ObservedRun | None = None
     """The run for the current state of the erasures, or the newest run if no check is wanted or possible now; None: no run."""
     abandoned: tuple[str, ...] = ()
@@ -57,16 +57,16 @@ class ErasuresVerdict:
 
 
 def decide_erasures(
-    dataset: Dataset, world: Observation, stops: RunBlocker | None, now: datetime, settings: Settings
-) -> ErasuresVerdict:
+    dataset: Dataset, world: Observation, stops: Verdict | None, now: datetime, settings: Settings
+) -> ErasuresChoice:
     """Decide whether a run that checks the erasures starts now. It never runs at the same time as a vacuum of the table."""
     runs = [r for r in world.runs if r.kind is RunKind.ERASURE_CHECK]
     latest = max(runs, key=_age, default=None)
-    verdict = retry_state(latest, dataset.meta.generation, settings, FOR_ERASURES) if latest is not None else None
+    state = retry_state(latest, dataset.meta.generation, settings, FOR_ERASURES) if latest is not None else None
     view = world.table
-    unfinished = (latest.run_id,) if latest is not None and not isinstance(verdict, Running | Succeeded) else ()
+    unfinished = (latest.run_id,) if latest is not None and not isinstance(state, Running | Succeeded) else ()
     if not isinstance(view, TableView) or not view.ledger.open_erasures:
-        return ErasuresVerdict(None, None, None if unfinished else verdict, latest, unfinished)
+        return ErasuresChoice(None, None, None if unfinished else state, latest, unfinished)
     policy = match(world.policies, dataset.meta.labels).decides
     rules = policy.spec if policy is not None else VacuumPolicySpec()
     lead = rules.triggers.evict_by_lead_seconds
@@ -74,7 +74,7 @@ def decide_erasures(
     ripe = [e for e in view.ledger.open_erasures if may_come_further(e, view, now, due_by)]
     later = earliest(*_changes(view.ledger.open_erasures, now, lead))
     if stops is not None or not ripe or any(r.active for r in world.runs if r.kind.family is RunFamily.VACUUM):
-        return ErasuresVerdict(None, later, verdict, latest)
+        return ErasuresChoice(None, later, state, latest)
     name = policy.meta.full_name if policy is not None else dataset.meta.full_name
     run = run_specs.erasures(dataset, name, rules.expire_snapshots, lead, _key(ripe, now, due_by))
     same = next((r for r in runs if r.run_id == run.run_id), None)
@@ -82,13 +82,13 @@ def decide_erasures(
     stands = retry_state(same, dataset.meta.generation, settings, FOR_ERASURES) if same is not None else None
     match stands:
         case Succeeded():  # it has checked this state; another check would find the same
-            return ErasuresVerdict(None, later, stands, same, abandoned)
+            return ErasuresChoice(None, later, stands, same, abandoned)
         case RetryAt(at) if at > now:
-            return ErasuresVerdict(None, earliest(at, later), stands, same, abandoned)
+            return ErasuresChoice(None, earliest(at, later), stands, same, abandoned)
         case Exhausted(attempt):
             pause = (attempt.finished or attempt.created) + timedelta(seconds=settings.retry.max_seconds)
             if pause > now:
-                return ErasuresVerdict(None, earliest(pause, later), stands, same, abandoned)
+                return ErasuresChoice(None, earliest(pause, later), stands, same, abandoned)
         case NotStarted() | RetryAt() | Running() | None:
             pass
         case _:
@@ -101,7 +101,7 @@ def decide_erasures(
         why=f"{len(ripe)} erasures are ready to be checked",
         for_uid=FOR_ERASURES,
     )
-    return ErasuresVerdict(launch, later, stands, same, abandoned)
+    return ErasuresChoice(launch, later, stands, same, abandoned)
 
 
 def may_come_further(erasure: Erasure, view: TableView, now: datetime, due_by: datetime) -> bool:

@@ -15,6 +15,7 @@ from typing import Final
 
 from lethe.base import names
 from lethe.base.errors import InputError, LetheError
+from lethe.base.verdict import Verdict
 from lethe.contract.status import ErasureStatus, RestatementStatus
 from lethe.erasure.record import SUFFIX, Signer, Statement, fault, signed_by
 from lethe.iceberg import catalogs
@@ -71,12 +72,12 @@ def sign(dataset: Dataset, world: Observation, actions: Actions, settings: Setti
             why = str(e) if isinstance(e, NotSigned | LetheError) else f"the storage failed with {type(e).__name__}"
             text = f"The operator did not sign the erasure record: {why}. The operator retries."
             log.warning("%s: %s", restatement.meta.full_name, text)
-            events.append(Event("Restatement", name, Reason.RECORD_NOT_SIGNED, text, warning=True))
+            events.append(Event("Restatement", name, Verdict(Reason.RECORD_NOT_SIGNED, text), warning=True))
             failures.append(e)
             unsigned.add(name)
             statuses[name] = _unsigned(statuses[name], restatement.status, text)
     # None of these Restatements is deleted meanwhile: the time to live starts when the status shows the end.
-    shown = tuple(e for e in actions.events if not (e.name in unsigned and e.reason == Reason.ERASED))
+    shown = tuple(e for e in actions.events if not (e.name in unsigned and e.verdict.reason == Reason.ERASED))
     return Signed(replace(actions, restatement_statuses=statuses, events=shown), tuple(events), tuple(failures))
 
 

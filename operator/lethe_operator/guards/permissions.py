@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lethe.base.names import matches_any
+from lethe.base.verdict import Verdict
 from lethe.contract.dataset import ExecutorsSpec, PodSize
 from lethe.contract.kubernetes import written
 from lethe.contract.run import AllowedOperation, RunBoundary
@@ -31,6 +32,7 @@ from lethe.guards.boundary import (
     outside_uri,
 )
 
+from lethe_operator.reasons import Reason
 from lethe_operator.resources.boundaries import Boundary, ExecutorLimits, PodLimits
 from lethe_operator.resources.common import CONTAINER, POD_FIELDS
 from lethe_operator.resources.dataset import Dataset
@@ -39,7 +41,7 @@ from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import PodTemplateAllowed
 
 
-def of_dataset(dataset: Dataset, boundary: Boundary) -> str | None:
+def of_dataset(dataset: Dataset, boundary: Boundary) -> Verdict | None:
     """A message about the first field of a Dataset's spec that is outside; None: nothing is."""
     spec, limits = dataset.spec, _of_runs(boundary)
     outside = outside_names(limits, spec.table.catalog, spec.table.name)
@@ -53,15 +55,15 @@ def of_dataset(dataset: Dataset, boundary: Boundary) -> str | None:
     # With Auto, runs of a namespace that may not write native deletes write none.
     deletes = None if spec.deletes is Deletes.AUTO else spec.deletes
     outside = outside or outside_settings(limits, spec.consolidation.mode, deletes, spec.table.adopt, spec.table.create)
-    return _message(dataset, outside or next(_sizes(dataset, boundary), None))
+    return _of_dataset(dataset, outside or next(_sizes(dataset, boundary), None))
 
 
-def of_table(dataset: Dataset, view: TableView, boundary: Boundary) -> str | None:
+def of_table(dataset: Dataset, view: TableView, boundary: Boundary) -> Verdict | None:
     """A message if the location of an existing table is outside."""
-    return _message(dataset, outside_table(_of_runs(boundary), view.location, view.write_paths))
+    return _of_dataset(dataset, outside_table(_of_runs(boundary), view.location, view.write_paths))
 
 
-def of_restatement(restatement: Restatement, boundary: Boundary) -> str | None:
+def of_restatement(restatement: Restatement, boundary: Boundary) -> Verdict | None:
     """A message about the first part of a spec that is outside: operation, replacement or list; None: nothing is."""
     limits, spec = _of_runs(boundary), restatement.spec
     outside = outside_operation(limits, "spec.operation", AllowedOperation.of(spec.operation))
@@ -70,20 +72,26 @@ def of_restatement(restatement: Restatement, boundary: Boundary) -> str | None:
     if outside is None and restatement.list_uri:
         outside = outside_uri(limits, "spec.batchIdsFrom.uri", restatement.list_uri)
     meta = restatement.meta
-    return f"Restatement {meta.name}: {outside.message(meta.namespace)}" if outside is not None else None
+    return _verdict(f"Restatement {meta.name}", meta.namespace, outside)
 
 
-def of_vacuum(dataset: Dataset, boundary: Boundary) -> str | None:
+def of_vacuum(dataset: Dataset, boundary: Boundary) -> Verdict | None:
     """A message if the boundary does not allow vacuums."""
-    return _message(dataset, outside_operation(_of_runs(boundary), "the vacuum, which is", AllowedOperation.VACUUM))
+    return _of_dataset(dataset, outside_operation(_of_runs(boundary), "the vacuum, which is", AllowedOperation.VACUUM))
 
 
 def _of_runs(boundary: Boundary) -> RunBoundary:
     return boundary.of_runs or RunBoundary()
 
 
-def _message(dataset: Dataset, found: Outside | None) -> str | None:
-    return f"Dataset {dataset.meta.name}: {found.message(dataset.meta.namespace)}" if found is not None else None
+def _of_dataset(dataset: Dataset, outside: Outside | None) -> Verdict | None:
+    return _verdict(f"Dataset {dataset.meta.name}", dataset.meta.namespace, outside)
+
+
+def _verdict(resource: str, namespace: str, outside: Outside | None) -> Verdict | None:
+    if outside is None:
+        return None
+    return Verdict(Reason.OUTSIDE_BOUNDARY, f"{resource}: {outside.message(namespace)}")
 
 
 def _sizes(dataset: Dataset, boundary: Boundary) -> Iterator[Outside]:

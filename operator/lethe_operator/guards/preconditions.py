@@ -28,14 +28,15 @@ What Lethe promoted, deleted from the buffer and reported since may no longer be
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from lethe.base import names
 from lethe.base.errors import InputError
+from lethe.base.verdict import Verdict
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.kubernetes import ACCEPT_HEAD
-from lethe.contract.settings import ConsolidationMode, Deletes, FileFormat, Refusal
+from lethe.contract.settings import ConsolidationMode, Deletes, FileFormat
 from lethe.contract.status import TableStatus
 from lethe.files.transforms import check_properties, parse_transforms
 from lethe.guards import claim as guards
@@ -52,10 +53,8 @@ from lethe_operator.resources.observed import LostLedger, NoTable, Observation, 
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.settings import Settings, launchers, pod_template_of
 
-Found = tuple[str, str]  # reason, message
 
-
-def rejection(dataset: Dataset, world: Observation, settings: Settings) -> Found | None:
+def rejection(dataset: Dataset, world: Observation, settings: Settings) -> Verdict | None:
     """Why Lethe may not change the buffer; None: no reason is known."""
     buffer, uri = world.buffer, dataset.spec.buffer.uri
     field = f"Dataset {dataset.meta.name}: spec.buffer.uri"
@@ -63,9 +62,9 @@ def rejection(dataset: Dataset, world: Observation, settings: Settings) -> Found
         field, uri, warehouses(dataset, world)
     )
     if known is not None:
-        return Reason.BUFFER_HOLDS_TABLE, f"{known} Nothing in it was moved or deleted."
+        return Verdict(Reason.BUFFER_HOLDS_TABLE, f"{known} Nothing in it was moved or deleted.")
     if isinstance(buffer, Unavailable):
-        return (buffer.reason, buffer.message) if buffer.reason in guards.BUFFER_REASONS else None
+        return Verdict(buffer.reason, buffer.message) if buffer.reason in guards.BUFFER_REASONS else None
     if not isinstance(buffer, BufferDigest) or isinstance(world.table, Unavailable):
         return None
     refusal = guards.buffer_rejection(
@@ -75,7 +74,7 @@ def rejection(dataset: Dataset, world: Observation, settings: Settings) -> Found
         Contents(buffer.unrelated if buffer.around else 0, buffer.unrelated_names, buffer.tables),
         dataset.spec.buffer.adopt,
     )
-    return (refusal.reason, f"Dataset {dataset.meta.name}: {refusal.message}") if refusal else None
+    return replace(refusal, message=f"Dataset {dataset.meta.name}: {refusal.message}") if refusal else None
 
 
 def owner(dataset: Dataset, world: Observation, settings: Settings) -> Owner:
@@ -163,12 +162,12 @@ def named_uris(restatement: Restatement) -> dict[str, str]:
     return {field: uri for field, uri in named.items() if uri}
 
 
-def misplaced(restatement: Restatement, dataset: Dataset, world: Observation) -> Refusal | None:
+def misplaced(restatement: Restatement, dataset: Dataset, world: Observation) -> Verdict | None:
     """Why the first URI may not be read; None: no reason is known."""
     return next(_misplaced(restatement, dataset, world), None)
 
 
-def _misplaced(restatement: Restatement, dataset: Dataset, world: Observation) -> Iterator[Refusal]:
+def _misplaced(restatement: Restatement, dataset: Dataset, world: Observation) -> Iterator[Verdict]:
     catalog = dataset.spec.table.catalog
     known = world.catalogs.get(catalog)
     named = named_uris(restatement)
@@ -177,12 +176,12 @@ def _misplaced(restatement: Restatement, dataset: Dataset, world: Observation) -
         where = f"Restatement {restatement.meta.name}: {field}"
         local = guards.local(where, uri, catalog, known is None or known.is_local)
         if local is not None:
-            yield Refusal(Reason.PLACE_LOCAL, f"{local} Nothing was read.")
+            yield Verdict(Reason.PLACE_LOCAL, f"{local} Nothing was read.")
         misplacement = guards.in_table(where, uri, tables) or guards.above_warehouse(
             where, uri, warehouses(dataset, world)
         )
         if misplacement is not None:
-            yield Refusal(Reason.PLACE_IN_TABLE, f"{misplacement} Nothing was read.")
+            yield Verdict(Reason.PLACE_IN_TABLE, f"{misplacement} Nothing was read.")
 
 
 def lost_ledger_message(dataset: Dataset, lost: LostLedger) -> str:
@@ -212,11 +211,9 @@ _NO_TABLE: Final = "none/"
 
 
 @dataclass(frozen=True)
-class AnotherTable:
+class AnotherTable(Verdict):
     """The table is not the one that the operator saw before."""
 
-    reason: Reason
-    message: str
     word: str
     """The value of the annotation lethe.dev/accept-head that accepts the table, and only this table."""
 
@@ -401,28 +398,18 @@ def _seen(dataset: Dataset, view: TableView) -> TableStatus:
     return seen if seen.uuid == view.uuid else TableStatus()
 
 
-@dataclass(frozen=True)
-class RunBlocker:
-    """No run of the Dataset starts."""
-
-    reason: str
-    message: str
-    transient: bool
-    """True: it may pass by itself; False: the user must change something."""
-
-
-def blocker(dataset: Dataset, world: Observation, settings: Settings) -> RunBlocker | None:
+def blocker(dataset: Dataset, world: Observation, settings: Settings) -> Verdict | None:
     """The first reason that keeps every run of this Dataset from starting; None: there is none."""
     unsupported = unsupported_field(dataset)
     if unsupported:
-        return RunBlocker(Reason.NOT_SUPPORTED, unsupported, transient=False)
+        return Verdict(Reason.NOT_SUPPORTED, unsupported)
     boundary = settings.boundaries.of(dataset.meta.namespace)
     outside = permissions.of_dataset(dataset, boundary)
     if outside:
-        return RunBlocker(Reason.OUTSIDE_BOUNDARY, outside, transient=False)
+        return outside
     undefined = _definition(dataset)
     if undefined:
-        return RunBlocker(Reason.INVALID_TABLE_DEFINITION, undefined, transient=False)
+        return Verdict(Reason.INVALID_TABLE_DEFINITION, undefined)
     forbidden = violations(
         dataset.spec.run_template.pod_template,
         pod_template_of(settings, dataset.meta.namespace),
@@ -431,7 +418,7 @@ def blocker(dataset: Dataset, world: Observation, settings: Settings) -> RunBloc
     if forbidden:
         text = f"Dataset {dataset.meta.name}: spec.runTemplate.podTemplate.{forbidden[0]}."
         more = f" More fields that are not allowed: {len(forbidden) - 1}." if len(forbidden) > 1 else ""
-        return RunBlocker(Reason.POD_TEMPLATE_NOT_ALLOWED, text + more, transient=False)
+        return Verdict(Reason.POD_TEMPLATE_NOT_ALLOWED, text + more)
     unavailable = _launcher(dataset, settings)
     if unavailable is not None:
         return unavailable
@@ -440,37 +427,36 @@ def blocker(dataset: Dataset, world: Observation, settings: Settings) -> RunBloc
         return shared
     rejected = rejection(dataset, world, settings)
     if rejected is not None:
-        return RunBlocker(*rejected, transient=False)
+        return rejected
     inside = table_in_another(dataset, world)
     if inside is not None:
-        return RunBlocker(Reason.TABLE_IN_OTHER_TABLE, inside, transient=False)
+        return Verdict(Reason.TABLE_IN_OTHER_TABLE, inside)
     match world.table:
         case LostLedger() as lost:
-            return RunBlocker(lost.reason, lost_ledger_message(dataset, lost), transient=False)
-        case Unavailable(reason, message, transient):
-            return RunBlocker(reason, message, transient)
+            return Verdict(lost.reason, lost_ledger_message(dataset, lost))
+        case Unavailable() as unavailable:
+            return unavailable
         case NoTable() as table:
-            return _another(dataset, world) or _without_table(dataset) or _deletes(dataset, table)
+            return (
+                another_table(dataset, world.table, world.restatements)
+                or _without_table(dataset)
+                or _deletes(dataset, table)
+            )
         case TableView() as view:
             outside = permissions.of_table(dataset, view, boundary)
             if outside:
-                return RunBlocker(Reason.OUTSIDE_BOUNDARY, outside, transient=False)
+                return outside
             return _with_table(dataset, view, world) or _deletes(dataset, view)
         case table:
             assert_never(table)
 
 
-def _another(dataset: Dataset, world: Observation) -> RunBlocker | None:
-    other_table = another_table(dataset, world.table, world.restatements)
-    return RunBlocker(other_table.reason, other_table.message, transient=False) if other_table else None
-
-
-def _deletes(dataset: Dataset, table: TableView | NoTable) -> RunBlocker | None:
+def _deletes(dataset: Dataset, table: TableView | NoTable) -> Verdict | None:
     mismatch = format_mismatch(dataset, table)
-    return RunBlocker(Reason.FORMAT_VERSION_MISMATCH, mismatch, transient=False) if mismatch else None
+    return Verdict(Reason.FORMAT_VERSION_MISMATCH, mismatch) if mismatch else None
 
 
-def _launcher(dataset: Dataset, settings: Settings) -> RunBlocker | None:
+def _launcher(dataset: Dataset, settings: Settings) -> Verdict | None:
     if dataset.spec.run_template.launcher in (None, *launchers(settings)):
         return None
     text = (
@@ -478,10 +464,10 @@ def _launcher(dataset: Dataset, settings: Settings) -> RunBlocker | None:
         "sparkOperator.enabled is false. Ask the administrator to install Kubeflow's Spark operator and to set the value, or "
         "remove the field."
     )
-    return RunBlocker(Reason.LAUNCHER_NOT_AVAILABLE, text, transient=False)
+    return Verdict(Reason.LAUNCHER_NOT_AVAILABLE, text)
 
 
-def _sharing(dataset: Dataset, world: Observation) -> RunBlocker | None:
+def _sharing(dataset: Dataset, world: Observation) -> Verdict | None:
     """Only the oldest of the Datasets that share a buffer acts: its retention may delete what the others have not read."""
     uri = dataset.spec.buffer.uri
     others = (*world.overlapping_datasets, *in_same_store(dataset, world, world.other_namespaces))
@@ -490,11 +476,10 @@ def _sharing(dataset: Dataset, world: Observation) -> RunBlocker | None:
         return None
     first = min(older, key=age)
     name = first.meta.name if first.meta.namespace == dataset.meta.namespace else first.meta.full_name
-    return RunBlocker(
+    return Verdict(
         Reason.BUFFER_SHARED,
         f"Dataset {dataset.meta.name}: spec.buffer.uri {uri} overlaps the buffer {first.spec.buffer.uri} of the older Dataset "
         f"{name}, whose retention could delete batches that this Dataset has not read. Create a Dataset with its own buffer.",
-        transient=False,
     )
 
 
@@ -530,10 +515,10 @@ def _definition(dataset: Dataset) -> str | None:
     return None
 
 
-def _without_table(dataset: Dataset) -> RunBlocker | None:
+def _without_table(dataset: Dataset) -> Verdict | None:
     spec = dataset.spec
     if spec.table.create is None:
-        return RunBlocker(
+        return Verdict(
             Reason.TABLE_NOT_FOUND,
             f"Dataset {dataset.meta.name}: the table {spec.table.name} does not exist in the catalog {spec.table.catalog}. "
             "Create it, or set spec.table.create.",
@@ -545,56 +530,51 @@ def _without_table(dataset: Dataset) -> RunBlocker | None:
     return None
 
 
-def _with_table(dataset: Dataset, view: TableView, world: Observation) -> RunBlocker | None:
+def _with_table(dataset: Dataset, view: TableView, world: Observation) -> Verdict | None:
     name, spec = dataset.meta.name, dataset.spec
     if view.holds_batches:
-        return RunBlocker(
+        return Verdict(
             Reason.TABLE_HOLDS_BATCHES,
             f"Dataset {name}: the table {spec.table.name} lists the batches of another table (table property {names.TRACKS}), "
             "and Lethe overwrites it. Create a Dataset for another table.",
-            transient=False,
         )
     if view.claim is not None and view.claim != dataset.claim:
-        return RunBlocker(
+        return Verdict(
             Reason.TABLE_CLAIMED,
             f"Dataset {name}: the table {spec.table.name} belongs to the Dataset {view.claim} (table property "
             "lethe.dataset). Two Datasets cannot write one table: delete this Dataset, or, if the other one no longer exists, "
             "remove the property.",
-            transient=False,
         )
-    other = _another(dataset, world)
+    other = another_table(dataset, world.table, world.restatements)
     if other is not None:
         return other
     if view.unsafe is not None:
-        return RunBlocker(Reason.UNSAFE_PROPERTY, f"Dataset {name}: {view.unsafe}", transient=False)
+        return Verdict(Reason.UNSAFE_PROPERTY, f"Dataset {name}: {view.unsafe}")
     stopped = rollback_message(dataset, view)
     if stopped:
-        return RunBlocker(Reason.TABLE_ROLLED_BACK, stopped, transient=False)
+        return Verdict(Reason.TABLE_ROLLED_BACK, stopped)
     if view.batch_field_id is None:
-        return RunBlocker(
+        return Verdict(
             Reason.BATCH_COLUMN_MISSING,
             f"Dataset {name}: the table {spec.table.name} has no column {spec.batch_column} (spec.batchColumn). Add a "
             "string column of that name to the table, or create a Dataset with another spec.batchColumn.",
-            transient=False,
         )
     if overlap(view.location, spec.buffer.uri):
         return _overlapping(dataset, view.location)
     if view.claim is None and not view.prepared and not spec.table.adopt:
-        return RunBlocker(
+        return Verdict(
             Reason.TABLE_NOT_PREPARED,
             f"Dataset {name}: the table {spec.table.name} was not created by Lethe, and it is not sorted by {spec.batch_column} "
             "with full metrics of that column. Set spec.table.adopt to true; the first run then sets both.",
-            transient=False,
         )
     return None
 
 
-def _overlapping(dataset: Dataset, location: str) -> RunBlocker:
-    return RunBlocker(
+def _overlapping(dataset: Dataset, location: str) -> Verdict:
+    return Verdict(
         Reason.BUFFER_OVERLAPS_TABLE,
         f"Dataset {dataset.meta.name}: spec.buffer.uri {dataset.spec.buffer.uri} overlaps the table's location {location}, so "
         "deleting from one could delete files of the other. Create a Dataset with a buffer outside of the table's location.",
-        transient=False,
     )
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, TypeVar, assert_never
 
+from lethe.base.verdict import Verdict
 from lethe.contract.result import RequestResult
-from lethe.contract.settings import Refusal, RunFamily
+from lethe.contract.settings import RunFamily
 from lethe.ledger.ledger import BatchEntry, BatchState, RequestEntry
 from lethe.version import version
 
@@ -192,7 +193,7 @@ def of_batch(entry: EntryChange[BatchEntry], common: Common) -> BatchData | None
                 return BatchRestored(**whole)
             return BatchPromoted(promoted_by_snapshot_id=after.snapshot_id, **whole)
         case BatchState.REFUSED:
-            refusal = after.refusal or Refusal("", "")
+            refusal = after.refusal or Verdict("", "")
             return BatchRefused(reason=refusal.reason, message=refusal.message[:MESSAGE_AT_MOST], **whole)
         case BatchState.REVERTED:
             return BatchReverted(evict_by=after.evict_by, **whole)

@@ -28,6 +28,7 @@ from functools import partial
 from random import Random
 from typing import Final, Protocol
 
+from lethe.base.verdict import Verdict
 from lethe.iceberg import catalogs
 from lethe.kube import CONFIG_MAPS, AlreadyExists, Document, Kube, NotFound, NotLeading, ResourceKind
 from prometheus_client import CollectorRegistry, Counter
@@ -46,7 +47,7 @@ from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import MANAGED_LABELS, Meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import NoTable, TableView, Unavailable
-from lethe_operator.resources.publishing import NO_TROUBLE, EventsSettings, PublishingView
+from lethe_operator.resources.publishing import NO_TROUBLE, EventsSettings
 from lethe_operator.settings import Settings
 
 # A sink that does not answer is reported after this time, so not after one lost connection.
@@ -234,8 +235,8 @@ class _Published:
     )
     failing_since: float | None = None
     """Since when no attempt has succeeded, by the clock; None: the last one did."""
-    trouble: PublishingView = NO_TROUBLE
-    shown: PublishingView = NO_TROUBLE
+    trouble: Verdict = NO_TROUBLE
+    shown: Verdict = NO_TROUBLE
     """What the last reconcile got."""
 
 
@@ -350,7 +351,7 @@ class Publisher:
     def _is_planned(self, name: str, known: _Published) -> bool:
         return known.busy or self._pacing.is_planned(name)
 
-    def view(self, dataset: Dataset) -> PublishingView:
+    def view(self, dataset: Dataset) -> Verdict:
         """What to show of a Dataset. `on_change` says when it is something else."""
         with self._changed:
             known = self._datasets.get(dataset.meta.full_name)
@@ -359,7 +360,7 @@ class Publisher:
             known.shown = self._view_of(known)
             return known.shown
 
-    def _view_of(self, known: _Published) -> PublishingView:
+    def _view_of(self, known: _Published) -> Verdict:
         """Its own trouble, or that of the sink if it waits for it."""
         waits = not known.trouble.reason and known.behind_since is not None
         return self._sink_trouble if waits else known.trouble
@@ -500,20 +501,20 @@ class Publisher:
         """The caller has the lock."""
         since = self._sink_failing_since = now if self._sink_failing_since is None else self._sink_failing_since
         if error.reason is not Reason.SINK_UNAVAILABLE or now - since >= TROUBLE_SECONDS:
-            self._sink_trouble = PublishingView(error.reason, error.message)
+            self._sink_trouble = Verdict(error.reason, error.message)
 
-    def _trouble(self, known: _Published, error: Exception, now: float) -> PublishingView:
+    def _trouble(self, known: _Published, error: Exception, now: float) -> Verdict:
         """What to show. A short trouble is not shown."""
         assert known.failing_since is not None
         if isinstance(error, SinkError):
             short = error.reason is Reason.SINK_UNAVAILABLE and now - known.failing_since < TROUBLE_SECONDS
-            return known.trouble if short else PublishingView(error.reason, error.message)
+            return known.trouble if short else Verdict(error.reason, error.message)
         if isinstance(error, UnreadableCursor):
-            return PublishingView(Reason.CURSOR_UNREADABLE, str(error))
+            return Verdict(Reason.CURSOR_UNREADABLE, str(error))
         if isinstance(error, CursorMoved) or now - known.failing_since < TROUBLE_SECONDS:
             return known.trouble
         trouble = unavailable(error, f"Table {known.target.table}", _properties(known.target), storage=False)
-        return PublishingView(trouble.reason, trouble.message)
+        return Verdict(trouble.reason, trouble.message)
 
     def _report(self, name: str, known: _Published, error: Exception) -> None:
         if isinstance(error, SinkError):
@@ -630,7 +631,7 @@ class Publishers:
         for publisher in self.members:
             publisher.table_seen(dataset, table)
 
-    def view(self, dataset: Dataset) -> PublishingView:
+    def view(self, dataset: Dataset) -> Verdict:
         """The first trouble."""
         views = [publisher.view(dataset) for publisher in self.members]
         return next((view for view in views if view.reason), NO_TROUBLE)

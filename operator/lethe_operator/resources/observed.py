@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, assert_never
 
+from lethe.base.verdict import Verdict
 from lethe.buffer.digest import EMPTY_BUFFER, BufferDigest
 from lethe.buffer.notifications import Written
 from lethe.contract.result import AnyRunResult, Progress
@@ -28,7 +29,6 @@ from pydantic import Field
 
 from lethe_operator.resources.common import FOR_ERASURES, FOR_HEAD, Meta
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.publishing import PublishingView
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
@@ -62,13 +62,10 @@ class Dispatch(ApiModel):
 
 
 @dataclass(frozen=True)
-class Unavailable:
+class Unavailable(Verdict):
     """Something could not be observed."""
 
-    reason: str
-    message: str
-    transient: bool = True
-    """False: the user must act."""
+    transient: bool = field(default=True, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -416,8 +413,8 @@ class Observation:
     """Of all Datasets of the namespace, if the Dataset's VacuumPolicy has limits.concurrentRuns; otherwise empty."""
     peers_in_namespace: tuple[Dataset, ...] = ()
     """All Datasets of the namespace, in the same case; otherwise empty."""
-    publishing: PublishingView | None = None
-    """None: status events are not enabled."""
+    publishing: Verdict | None = None
+    """Why status events are not delivered; without a reason: they are. None: they are not enabled."""
 
     @cached_property
     def open_erasures(self) -> Mapping[str, Erasure]:

@@ -1,9 +1,9 @@
 """The settings of the publisher of status events, and what is observed of it. Pure."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
+from lethe.base.verdict import Verdict
 from lethe.contract.kubernetes import MIB
 from lethe.contract.schema import ApiModel
 from pydantic import Field, model_validator
@@ -84,14 +84,5 @@ class EventsSettings(ApiModel):
         return self
 
 
-@dataclass(frozen=True)
-class PublishingView:
-    """The publishing of one Dataset's events."""
-
-    reason: str = ""
-    """Why an event is not delivered; "": there is no trouble."""
-    message: str = ""
-    """For users."""
-
-
-NO_TROUBLE: Final = PublishingView()
+NO_TROUBLE: Final = Verdict("", "")
+"""Every event is delivered."""

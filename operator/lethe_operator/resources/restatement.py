@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from lethe.base.ids import request_key
+from lethe.base.verdict import Verdict
 from lethe.contract.kubernetes import GROUP
 from lethe.contract.restatement import RestatementSpec
 from lethe.contract.run import Manager, Provenance
@@ -36,15 +37,13 @@ class SecretFile:
 
 
 @dataclass(frozen=True)
-class NoList:
-    """Why a list of batch ids cannot be used."""
+class Unmet(Verdict):
+    """Why a Restatement cannot use what it names: its list of batch ids, or the Restatement that it undoes."""
 
-    reason: str
-    message: str
     final: bool = False
-    """The list can never be used."""
+    """It can never use it."""
     again_seconds: float = 15
-    """Time until the operator reads it again, unless `final`."""
+    """Time until the operator reads a list again, unless `final`."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Restatement:
     # Identifies the request in the table's ledger, also after the object is deleted.
     key: str
     stored: StoredStatus[RestatementStatus]
-    listed: IdList | NoList | None = None
+    listed: IdList | Unmet | None = None
     """Content of the ConfigMap in spec.batchIdsFrom; None: the spec names none."""
     provenance: Provenance | None = None
     """Who created it; None: its rows need not leave the storage, or no run will carry it out."""

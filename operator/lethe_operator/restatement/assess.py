@@ -23,6 +23,7 @@ from datetime import datetime, timedelta
 from typing import Final, assert_never
 
 from lethe.base.names import matches_any
+from lethe.base.verdict import Verdict
 from lethe.buffer.digest import BufferDigest, WaitingBatch
 from lethe.contract.result import RequestOutcome
 from lethe.ledger.lineage import shown_again_since
@@ -32,11 +33,11 @@ from lethe_operator.actions import earliest
 from lethe_operator.conditions import FALSE, SUCCEEDED, UNKNOWN, timestamp
 from lethe_operator.erasure import decide as erasure_status
 from lethe_operator.guards import permissions
-from lethe_operator.guards.preconditions import RunBlocker, misplaced
+from lethe_operator.guards.preconditions import misplaced
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, Engine, NoTable, Observation, TableView, Unavailable
-from lethe_operator.resources.restatement import Restatement
+from lethe_operator.resources.restatement import Restatement, Unmet
 from lethe_operator.restatement import outcome as id_lists
 from lethe_operator.restatement.outcome import (
     Assessment,
@@ -55,22 +56,8 @@ from lethe_operator.runs.spec import can_do
 from lethe_operator.settings import Settings, catalogs_secret_of
 
 
-@dataclass(frozen=True)
-class UndoTarget:
-    """The request to take back, or why there is none. If neither `waits` nor `final`, a user must act."""
-
-    key: str = ""
-    """Of the request; "": there is none."""
-    reason: str = ""
-    message: str = ""
-    waits: bool = False
-    """The named Restatement has not ended yet."""
-    final: bool = False
-    """There will never be one."""
-
-
-def undone(restatement: Restatement, world: Observation, earlier_key: str = "") -> UndoTarget:
-    """Find the request that `spec.undoes` names.
+def undone(restatement: Restatement, world: Observation, earlier_key: str = "") -> str | Unmet:
+    """Find the key of the request that `spec.undoes` names.
 
     The key from an earlier reconcile or run is used if that Restatement was deleted since.
 
@@ -83,23 +70,23 @@ def undone(restatement: Restatement, world: Observation, earlier_key: str = "") 
     if named is None or name == undo:
         met = restatement.status.undoes_key or earlier_key
         if met:
-            return UndoTarget(met)
-        return UndoTarget(
-            reason=Reason.UNDONE_RESTATEMENT_NOT_FOUND,
-            message=f"Restatement {undo}: spec.undoes names {name}, but Dataset {restatement.spec.dataset_ref.name} has no "
+            return met
+        return Unmet(
+            Reason.UNDONE_RESTATEMENT_NOT_FOUND,
+            f"Restatement {undo}: spec.undoes names {name}, but Dataset {restatement.spec.dataset_ref.name} has no "
             "Restatement of that name in this namespace. If it was deleted, create it again with the same spec: the table's "
             "ledger still contains it, so nothing is done twice.",
         )
     entry = world.table.ledger.requests.get(named.key) if isinstance(world.table, TableView) else None
     if entry is not None and entry.result.get("succeeded", True):
-        return UndoTarget(named.key)
+        return named.key
     ended = named.status.condition(SUCCEEDED)
     if entry is None and (ended is None or ended.status == UNKNOWN):
         text = f"Waiting for the end of Restatement {name}, which this one undoes."
-        return UndoTarget(reason=Reason.WAITING_FOR_RESTATEMENT, message=text, waits=True)
-    return UndoTarget(
-        reason=Reason.UNDONE_RESTATEMENT_NOT_COMMITTED,
-        message=f"Restatement {undo}: spec.undoes names {name}, which was not committed to the table "
+        return Unmet(Reason.WAITING_FOR_RESTATEMENT, text, transient=True)
+    return Unmet(
+        Reason.UNDONE_RESTATEMENT_NOT_COMMITTED,
+        f"Restatement {undo}: spec.undoes names {name}, which was not committed to the table "
         f"({ended.reason if ended is not None and ended.reason else 'it failed'}), so there is nothing to undo.",
         final=True,
     )
@@ -131,7 +118,7 @@ def withdrawn(
     going = run_history.going
     if going is not None and going.engine is Engine.COMMITTER:
         what = f"The committer is carrying it out ({going.job}). When that ends, the status shows whether it was committed."
-        return Assessment(RestatementPhase.RUNNING, UNKNOWN, why.under_way, f"{why.cause} {what}")
+        return Assessment(RestatementPhase.RUNNING, UNKNOWN, Verdict(why.under_way, f"{why.cause} {what}"))
     if going is not None:
         what = f"The operator is stopping the run {going.job}."
         if run_history.members > 1:
@@ -139,12 +126,14 @@ def withdrawn(
                 f"The run {going.job} continues if other Restatements of its group still need it. When it ends, the status "
                 "shows whether this one was committed."
             )
-        return Assessment(RestatementPhase.RUNNING, UNKNOWN, why.under_way, f"{why.cause} {what}", cancel_job=going.job)
+        return Assessment(
+            RestatementPhase.RUNNING, UNKNOWN, Verdict(why.under_way, f"{why.cause} {what}"), cancel_job=going.job
+        )
     view = world.table
     # If the table cannot be read for now, the runs may be unknown too.
     if isinstance(view, Unavailable) and (view.transient or run_history.run is not None):
         text = f"{why.cause} The status shows whether it was committed once the operator can read the table: {view.message}"
-        return Assessment(RestatementPhase.PENDING, UNKNOWN, why.under_way, text)
+        return Assessment(RestatementPhase.PENDING, UNKNOWN, Verdict(why.under_way, text))
     last = run_history.run.last if run_history.run is not None else None
     text = f"{why.cause} It was not committed. Nothing was changed."
     return _end(why, text + (f" Its last run was {last.job}." if last is not None else ""))
@@ -168,7 +157,7 @@ def _why(restatement: Restatement, now: datetime) -> _Why | None:
 
 
 def _end(why: _Why, message: str) -> Assessment:
-    return Assessment(why.phase, FALSE, why.ended, message, stalled=why.stalled)
+    return Assessment(why.phase, FALSE, Verdict(why.ended, message), stalled=why.stalled)
 
 
 def not_yet(restatement: Restatement, dataset: Dataset, world: Observation, settings: Settings) -> Assessment | None:
@@ -178,15 +167,17 @@ def not_yet(restatement: Restatement, dataset: Dataset, world: Observation, sett
     if secret and not _is_allowed(secret, dataset.meta.namespace, settings):
         allowed = ", ".join(settings.erase_secrets) or "none"
         return stalled(
-            Reason.SECRET_NOT_ALLOWED,
-            f"Restatement {name}: spec.rows.valuesFrom names the Secret {secret}; the chart's value erase.allowedSecrets allows "
-            f"{allowed}. Use a Secret with an allowed name, or extend that value.",
+            Verdict(
+                Reason.SECRET_NOT_ALLOWED,
+                f"Restatement {name}: spec.rows.valuesFrom names the Secret {secret}; the chart's value "
+                f"erase.allowedSecrets allows {allowed}. Use a Secret with an allowed name, or extend that value.",
+            ),
         )
     if not _searches(restatement):
         return None
     if not _is_listed_since(world.buffer, world.table, restatement):
         text = "Waiting for the next listing of the buffer, which shows which batches arrived before this Restatement."
-        return Assessment(RestatementPhase.QUEUED, UNKNOWN, Reason.BUFFER_BEING_LISTED, text)
+        return Assessment(RestatementPhase.QUEUED, UNKNOWN, Verdict(Reason.BUFFER_BEING_LISTED, text))
     before, hidden = _before(restatement, world.buffer), _may_hide(restatement, world.buffer)
     if not before and not hidden:
         return None
@@ -198,12 +189,14 @@ def not_yet(restatement: Restatement, dataset: Dataset, world: Observation, sett
     )
     if dataset.spec.consolidation.suspend:
         return stalled(
-            Reason.WAITS_FOR_BATCHES,
-            f"Restatement {name}: {which}, and spec.consolidation.suspend of Dataset {dataset.meta.name} is true. Set it to "
-            "false, or remove the batches from the buffer.",
+            Verdict(
+                Reason.WAITS_FOR_BATCHES,
+                f"Restatement {name}: {which}, and spec.consolidation.suspend of Dataset {dataset.meta.name} is true. Set it to "
+                "false, or remove the batches from the buffer.",
+            ),
         )
     text = f"{which[:1].upper()}{which[1:]}. They are promoted first, so that the run finds their rows."
-    return Assessment(RestatementPhase.QUEUED, UNKNOWN, Reason.WAITS_FOR_BATCHES, text)
+    return Assessment(RestatementPhase.QUEUED, UNKNOWN, Verdict(Reason.WAITS_FOR_BATCHES, text))
 
 
 def _searches(restatement: Restatement) -> bool:
@@ -297,7 +290,7 @@ class RestatementContext:
     restatement: Restatement
     dataset: Dataset
     world: Observation
-    blocker: RunBlocker | None
+    blocker: Verdict | None
     """None: runs of the Dataset may start."""
     run_history: RunHistory
     """The outcomes of its runs."""
@@ -340,11 +333,15 @@ def _wanted(context: RestatementContext) -> Assessment:
     going = run_history.going
     if going is None and restatement.spec.suspend:
         return Assessment(
-            RestatementPhase.SUSPENDED, UNKNOWN, Reason.SUSPENDED, "spec.suspend is true. The operator starts no run."
+            RestatementPhase.SUSPENDED,
+            UNKNOWN,
+            Verdict(Reason.SUSPENDED, "spec.suspend is true. The operator starts no run."),
         )
     if going is None and blocker is not None:
         message = f"Dataset {dataset.meta.name} cannot be restated now. {blocker.message}"
-        return Assessment(RestatementPhase.PENDING, UNKNOWN, blocker.reason, message, stalled=not blocker.transient)
+        return Assessment(
+            RestatementPhase.PENDING, UNKNOWN, Verdict(blocker.reason, message), stalled=not blocker.transient
+        )
     refused = None
     if going is None:
         refused = (
@@ -358,77 +355,84 @@ def _wanted(context: RestatementContext) -> Assessment:
     if restatement.spec.undoes is None:
         return _by_run(context, "")
     target = undone(restatement, world, run_history.undoes)
-    if target.key or going is not None:
-        return replace(_by_run(context, target.key), undoes=target.key)
-    if target.waits:
-        return Assessment(RestatementPhase.QUEUED, UNKNOWN, target.reason, target.message)
-    return stalled(target.reason, target.message, target.final)
+    if isinstance(target, str):
+        return replace(_by_run(context, target), undoes=target)
+    if going is not None:
+        return _by_run(context, "")
+    if target.transient:
+        return Assessment(RestatementPhase.QUEUED, UNKNOWN, target)
+    return stalled(target, target.final)
 
 
 def _outside(restatement: Restatement, settings: Settings) -> Assessment | None:
-    outside_boundary = permissions.of_restatement(restatement, settings.boundaries.of(restatement.meta.namespace))
-    return stalled(Reason.OUTSIDE_BOUNDARY, outside_boundary) if outside_boundary else None
+    outside = permissions.of_restatement(restatement, settings.boundaries.of(restatement.meta.namespace))
+    return stalled(outside) if outside is not None else None
 
 
 def _refused(restatement: Restatement, dataset: Dataset, world: Observation) -> Assessment | None:
     replacement, name = restatement.spec.replacement, restatement.meta.name
     if replacement is not None and overlap(dataset.spec.buffer.uri, replacement.uri):
         return stalled(
-            Reason.REPLACEMENT_IN_BUFFER,
-            f"Restatement {name}: spec.replacement.uri {replacement.uri} lies inside the buffer of Dataset "
-            f"{dataset.meta.name}, so consolidation would load it a second time. Put it outside "
-            f"{dataset.spec.buffer.uri}, and create a new Restatement.",
+            Verdict(
+                Reason.REPLACEMENT_IN_BUFFER,
+                f"Restatement {name}: spec.replacement.uri {replacement.uri} lies inside the buffer of Dataset "
+                f"{dataset.meta.name}, so consolidation would load it a second time. Put it outside "
+                f"{dataset.spec.buffer.uri}, and create a new Restatement.",
+            ),
             final=True,
         )
     misplacement = misplaced(restatement, dataset, world)
     if misplacement is not None:
-        return stalled(misplacement.reason, misplacement.message)
+        return stalled(misplacement)
     if isinstance(world.table, NoTable):
         return Assessment(
             RestatementPhase.PENDING,
             UNKNOWN,
-            Reason.TABLE_NOT_FOUND,
-            f"The table {dataset.spec.table.name} does not exist yet. The first consolidation creates it.",
+            Verdict(
+                Reason.TABLE_NOT_FOUND,
+                f"The table {dataset.spec.table.name} does not exist yet. The first consolidation creates it.",
+            ),
         )
     return None
 
 
 def _by_run(context: RestatementContext, undoes: str) -> Assessment:
     restatement, run_history = context.restatement, context.run_history
-    match run_history.verdict:
-        case Running(attempt, failures, _, before):
+    match run_history.state:
+        case Running(attempt, failures, before):
             held = " spec.suspend is true, so no further run of it starts." if restatement.spec.suspend else ""
-            return _running(attempt, run_history.members, (before if failures.total else ""), held)
+            failed = before.message if before is not None and failures.total else ""
+            return _running(attempt, run_history.members, failed, held)
         case Succeeded(attempt):
             return _ended(context, attempt, undoes)
-        case Exhausted(_, reason, message, permanent):
-            return stalled(reason, message, final=permanent)
-        case RetryAt(at, _, reason, message):
-            again = f"{message} The operator retries at {at:%H:%M:%SZ}."
+        case Exhausted(_, failure, permanent):
+            return stalled(failure, final=permanent)
+        case RetryAt(at, _, failure):
+            again = failure.adding(f"The operator retries at {at:%H:%M:%SZ}.")
             if at > context.now:
-                return Assessment(RestatementPhase.QUEUED, UNKNOWN, reason, again, look_again=at)
-            return _queued(context, at, undoes, reason, again)
+                return Assessment(RestatementPhase.QUEUED, UNKNOWN, again, look_again=at)
+            return _queued(context, at, undoes, again)
         case NotStarted():
             text = "Waiting for its turn."
-            return _queued(context, restatement.created, undoes, Reason.QUEUED, text)
+            return _queued(context, restatement.created, undoes, Verdict(Reason.QUEUED, text))
         case _:
-            assert_never(run_history.verdict)
+            assert_never(run_history.state)
 
 
 def _running(attempt: Attempt, members: int, before: str, held: str) -> Assessment:
     if attempt.suspended:
         text = f"Run {attempt.job} has not started. {attempt.suspended}{held}"
-        return Assessment(RestatementPhase.QUEUED, UNKNOWN, Reason.RUN_SUSPENDED, text, has_run=True)
+        return Assessment(RestatementPhase.QUEUED, UNKNOWN, Verdict(Reason.RUN_SUSPENDED, text), has_run=True)
     if members > SHOWN_ONE_BY_ONE:
         text = f"Run {attempt.job} is active for {members} Restatements. status.runs of the Dataset shows its progress.{held}"
-        return Assessment(RestatementPhase.RUNNING, UNKNOWN, Reason.RUNNING, text)
+        return Assessment(RestatementPhase.RUNNING, UNKNOWN, Verdict(Reason.RUNNING, text))
     done = attempt.progress
     tasks = f"{done.tasks_done}/{done.tasks_total} tasks" if done and done.tasks_total else ""
     phase = f"{done.phase} {tasks}".strip() if done else "Starting"
     waits = attempt.waiting or attempt.executors_waiting
     text = f"Run {attempt.job} is active." + (f" {waits}" if waits else "")
     text += (f" The attempt before it failed: {before}" if before else "") + held
-    return Assessment(RestatementPhase.RUNNING, UNKNOWN, Reason.RUNNING, text, progress=phase)
+    return Assessment(RestatementPhase.RUNNING, UNKNOWN, Verdict(Reason.RUNNING, text), progress=phase)
 
 
 def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assessment:
@@ -442,25 +446,24 @@ def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assess
     match outcome:
         case RequestOutcome.REFUSED:
             assert mine is not None
-            return id_lists.with_list(stalled(mine.reason, mine.message, final=True), mine)
+            return id_lists.with_list(stalled(mine.verdict, final=True), mine)
         case RequestOutcome.POSTPONED:
             assert mine is not None
-            reason, message = mine.reason, f"{mine.message} The operator retries at {at:%H:%M:%SZ}."
+            verdict = mine.verdict.adding(f"The operator retries at {at:%H:%M:%SZ}.")
         case RequestOutcome.SUCCEEDED | None:
-            reason = str(Reason.COMMIT_NOT_SEEN)
             unseen = f"{attempt.job} reported success, but the table's ledger does not contain this Restatement."
-            message = f"{unseen} It is started again."
+            verdict = Verdict(Reason.COMMIT_NOT_SEEN, f"{unseen} It is started again.")
         case _:
             assert_never(outcome)
-    assessment = _queued(context, at, undoes, reason, message)
+    assessment = _queued(context, at, undoes, verdict)
     if at > context.now:
-        assessment = Assessment(RestatementPhase.QUEUED, UNKNOWN, reason, message, look_again=at)
+        assessment = Assessment(RestatementPhase.QUEUED, UNKNOWN, verdict, look_again=at)
     return id_lists.with_list(assessment, mine)
 
 
-def _queued(context: RestatementContext, since: datetime, undoes: str, reason: str, message: str) -> Assessment:
+def _queued(context: RestatementContext, since: datetime, undoes: str, verdict: Verdict) -> Assessment:
     restatement, run_history = context.restatement, context.run_history
     after = run_history.run.run_id if run_history.run is not None else ""
     quick = can_do(restatement, run_history.run)
     ready = Ready(since, undoes, after, run_history.at_most, restatement.spec.dry_run, quick)
-    return Assessment(RestatementPhase.QUEUED, UNKNOWN, reason, message, ready=ready)
+    return Assessment(RestatementPhase.QUEUED, UNKNOWN, verdict, ready=ready)

@@ -35,7 +35,7 @@ from lethe_operator.erasure.decide import digest_of, is_awaited
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import LABEL_BATCH_IDS, InvalidSpec, is_newer, parse_meta
 from lethe_operator.resources.observed import Invalid
-from lethe_operator.resources.restatement import NoList, Restatement, dataset_name_of, parse_restatement, provenance_of
+from lethe_operator.resources.restatement import Restatement, Unmet, dataset_name_of, parse_restatement, provenance_of
 from lethe_operator.restatement.outcome import finished_before
 from lethe_operator.restatement.status import DELETED_AT_ONCE
 
@@ -50,7 +50,7 @@ IDS_HELD_AT_MOST: Final = 200_000
 @dataclass(frozen=True)
 class _Read:
     at: datetime
-    found: IdList | NoList
+    found: IdList | Unmet
 
 
 class IdLists:
@@ -104,12 +104,15 @@ class IdLists:
             self._kept.pop((namespace, dataset), None)
 
 
-_NOT_YET: Final = NoList(
-    Reason.QUEUED, "The operator reads its list of batch ids after the lists of older Restatements.", False, 5
+_NOT_YET: Final = Unmet(
+    Reason.QUEUED,
+    "The operator reads its list of batch ids after the lists of older Restatements.",
+    again_seconds=5,
+    transient=True,
 )
 
 
-def listed(config_map: Document | None, key: ConfigMapKey) -> IdList | NoList:
+def listed(config_map: Document | None, key: ConfigMapKey) -> IdList | Unmet:
     """The list in a key of a ConfigMap, as text or as bytes. Pure.
 
     Args:
@@ -118,27 +121,30 @@ def listed(config_map: Document | None, key: ConfigMapKey) -> IdList | NoList:
     where = f"The list of batch ids in ConfigMap {key.name}, key {key.key}"
     if config_map is None:
         missing = f"{where}: this namespace has no ConfigMap of that name. Create it. The operator checks again."
-        return NoList(Reason.LIST_NOT_FOUND, missing)
+        return Unmet(Reason.LIST_NOT_FOUND, missing, transient=True)
     labels = (config_map.get("metadata") or {}).get("labels") or {}
     if labels.get(LABEL_BATCH_IDS) != "true":
         # The operator may read ConfigMaps that the author of the Restatement may not.
-        return NoList(
+        return Unmet(
             Reason.LIST_NOT_ALLOWED,
             f'{where}: the ConfigMap has no label {LABEL_BATCH_IDS}: "true", so Restatements may not read batch ids '
             "from it. Set the label, or name another ConfigMap. The operator checks again.",
+            transient=True,
         )
     text: str | None = (config_map.get("data") or {}).get(key.key)
     encoded: str | None = (config_map.get("binaryData") or {}).get(key.key)
     if text is None and encoded is None:
-        return NoList(
-            Reason.LIST_NOT_FOUND, f"{where}: the ConfigMap has no such key. Add it. The operator checks again."
+        return Unmet(
+            Reason.LIST_NOT_FOUND,
+            f"{where}: the ConfigMap has no such key. Add it. The operator checks again.",
+            transient=True,
         )
     try:
         return parse_ids(text.encode() if text is not None else base64.b64decode(encoded or ""), where)
     except InputError as e:
-        return NoList(e.reason, e.message, final=True)
+        return Unmet(e.reason, e.message, final=True)
     except binascii.Error:  # the API server accepts only base64
-        return NoList(Reason.INVALID_ID_LIST, f"{where}: the value is not base64.", final=True)
+        return Unmet(Reason.INVALID_ID_LIST, f"{where}: the value is not base64.", final=True)
 
 
 def _get(kube: Kube, namespace: str, name: str) -> Document | None:
@@ -153,7 +159,7 @@ def _key(restatement: Restatement) -> ConfigMapKey | None:
     return source.config_map_key_ref if source is not None else None
 
 
-def _rest(found: IdList | NoList) -> timedelta:
+def _rest(found: IdList | Unmet) -> timedelta:
     return READ_AGAIN_AFTER if isinstance(found, IdList) or found.final else MISSING_AGAIN_AFTER
 
 

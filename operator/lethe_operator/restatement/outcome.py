@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import Final, assert_never
 
 from lethe.base.errors import InputError
+from lethe.base.verdict import Verdict
 from lethe.contract.result import LISTED_AT_MOST, RequestResult, RestatementGroupResult
 from lethe.contract.run import RestatementRequest, RunKind
 from lethe.contract.settings import Operation
@@ -49,13 +50,13 @@ from lethe_operator.resources.observed import (
     ObservedRun,
     TableView,
 )
-from lethe_operator.resources.restatement import NoList, Restatement
+from lethe_operator.resources.restatement import Restatement, Unmet
 from lethe_operator.runs.retry import (
     Exhausted,
     NotStarted,
     RetryAt,
+    RetryState,
     Succeeded,
-    Verdict,
     counted,
     less_might_help,
     retry_state,
@@ -106,8 +107,7 @@ class Assessment:
     phase: RestatementPhase
     succeeded: ConditionStatus
     """Status of the condition Succeeded."""
-    reason: str
-    message: str
+    verdict: Verdict
     stalled: bool = False
     """A user must act."""
     result: RestatementResult | None = None
@@ -153,15 +153,15 @@ class Assessment:
         return not self.finished and not self.stalled
 
 
-def stalled(reason: str, message: str, final: bool = False) -> Assessment:
+def stalled(verdict: Verdict, final: bool = False) -> Assessment:
     """The assessment of a Restatement for which a user must act.
 
     Args:
         final: It has failed, so the user must create another Restatement.
     """
     if final:
-        return Assessment(RestatementPhase.FAILED, FALSE, reason, message, stalled=True)
-    return Assessment(RestatementPhase.PENDING, UNKNOWN, reason, message, stalled=True)
+        return Assessment(RestatementPhase.FAILED, FALSE, verdict, stalled=True)
+    return Assessment(RestatementPhase.PENDING, UNKNOWN, verdict, stalled=True)
 
 
 def without_list(restatement: Restatement, earlier: RestatementRequest | None, now: datetime) -> Assessment | None:
@@ -172,19 +172,19 @@ def without_list(restatement: Restatement, earlier: RestatementRequest | None, n
             None: there is no earlier run.
     """
     id_list = restatement.listed
-    if isinstance(id_list, NoList):
+    if isinstance(id_list, Unmet):
         if id_list.final:
-            return stalled(id_list.reason, id_list.message, final=True)
+            return stalled(id_list, final=True)
         again = now + timedelta(seconds=id_list.again_seconds)
-        return Assessment(RestatementPhase.PENDING, UNKNOWN, id_list.reason, id_list.message, look_again=again)
+        return Assessment(RestatementPhase.PENDING, UNKNOWN, id_list, look_again=again)
     first = restatement.list_sha256 or (earlier.batch_ids_sha256 if earlier is not None else "")
     if id_list is None or not first or id_list.sha256 == first:
         return None
     error: InputError = changed(f"Restatement {restatement.meta.name}: spec.batchIdsFrom", first, id_list.sha256)
-    return stalled(error.reason, error.message, final=True)
+    return stalled(error.verdict, final=True)
 
 
-def seen(found: IdList | RestatementRequest | RequestResult | NoList | None) -> BatchIdList | None:
+def seen(found: IdList | RestatementRequest | RequestResult | Unmet | None) -> BatchIdList | None:
     """The part of `status.plan` that identifies the list that was read; None: none was read."""
     match found:
         case IdList():
@@ -234,7 +234,7 @@ def at_most(runs: Iterable[ObservedRun], generation: int) -> int | None:
 class RunHistory:
     """The outcome of a Restatement's runs."""
 
-    verdict: Verdict
+    state: RetryState
     run: ObservedRun | None = None
     """The latest run that it was a member of; None: there was none."""
     going: Attempt | None = None
@@ -321,33 +321,32 @@ class RunHistories:
         going = next((a for a in latest.attempts if a.state is AttemptState.ACTIVE), None)
         if not same and going is None:
             return RunHistory(NotStarted(latest.last.number + 1 if latest.last else 1))
-        verdict = retry_state(latest, generation, self._settings, uid)
+        state = retry_state(latest, generation, self._settings, uid)
         result = latest.last.result if latest.last is not None else None
         answers = {r.key: r for r in result.requests} if isinstance(result, RestatementGroupResult) else {}
         tries = sum(r.last.number for r in runs if r.last is not None)
         failures = sum((_failures(r, generation, uid) for r in runs), NO_FAILURES)
-        history = RunHistory(verdict, latest, going, at_most(runs, generation), tries, failures, _answers=answers)
-        if history.members == 1 and isinstance(verdict, RetryAt) and verdict.failures.run >= FAILURES_ALONE:
-            return replace(history, verdict=_given_up(verdict))
+        history = RunHistory(state, latest, going, at_most(runs, generation), tries, failures, _answers=answers)
+        if history.members == 1 and isinstance(state, RetryAt) and state.failures.run >= FAILURES_ALONE:
+            return replace(history, state=_given_up(state))
         if history.at_most is not None and history.at_most < history.members:
-            return replace(history, verdict=_halved(verdict, history.at_most))
+            return replace(history, state=_halved(state, history.at_most))
         return history
 
 
-def _halved(verdict: Verdict, members: int) -> Verdict:
-    """The verdict for a group that must be halved. A smaller group is another run, so it starts without a delay."""
-    if (isinstance(verdict, Exhausted) and verdict.permanent) or not isinstance(verdict, RetryAt | Exhausted):
-        return verdict
-    last = verdict.attempt
-    text = f"{verdict.message} The next run has at most {members} Restatements of this group."
-    return RetryAt(last.finished or last.created, 1, verdict.reason, text, NO_FAILURES, last)
+def _halved(state: RetryState, members: int) -> RetryState:
+    """The state for a group that must be halved. A smaller group is another run, so it starts without a delay."""
+    if (isinstance(state, Exhausted) and state.permanent) or not isinstance(state, RetryAt | Exhausted):
+        return state
+    last = state.attempt
+    why = state.failure.adding(f"The next run has at most {members} Restatements of this group.")
+    return RetryAt(last.finished or last.created, 1, why, NO_FAILURES, last)
 
 
-def _given_up(verdict: RetryAt) -> Exhausted:
-    how_often = f"It failed {verdict.failures.run} times in a run of its own."
+def _given_up(state: RetryAt) -> Exhausted:
+    how_often = f"It failed {state.failures.run} times in a run of its own."
     remedy = "The operator retries it only after an edit of its Dataset, or if it is deleted and created again."
-    text = f"{verdict.message} {how_often} {remedy}"
-    return Exhausted(verdict.attempt, verdict.reason, text, permanent=False)
+    return Exhausted(state.attempt, state.failure.adding(f"{how_often} {remedy}"), permanent=False)
 
 
 def _failures(run: ObservedRun, generation: int, uid: str) -> Failures:
@@ -372,8 +371,7 @@ def finished_before(restatement: Restatement) -> Assessment | None:
     return Assessment(
         phase=_phase_of(status.phase, condition.status == TRUE),
         succeeded=condition.status,
-        reason=condition.reason,
-        message=condition.message or (ready.message if ready is not None else ""),
+        verdict=Verdict(condition.reason, condition.message or (ready.message if ready is not None else "")),
         stalled=condition.status == FALSE and condition.reason != Reason.CANCELLED,
         result=status.result,
         plan=status.plan,
@@ -405,12 +403,11 @@ def in_ledger(restatement: Restatement, world: Observation, run_history: RunHist
         return None
     since = _since(restatement)
     if not result.succeeded:
-        return Assessment(
-            RestatementPhase.FAILED, FALSE, result.reason, result.message, stalled=True, finished_time=since
-        )
+        return Assessment(RestatementPhase.FAILED, FALSE, result.verdict, stalled=True, finished_time=since)
     batches = result.batch_ids_count or len(restatement.batch_ids)
     assessment = succeeded(result, batches, since, by_keys=restatement.by_keys)
-    return replace(assessment, message=f"{assessment.message}{_too_late(restatement, result)}")
+    verdict = assessment.verdict
+    return replace(assessment, verdict=replace(verdict, message=f"{verdict.message}{_too_late(restatement, result)}"))
 
 
 def _since(restatement: Restatement) -> datetime | None:
@@ -429,7 +426,7 @@ def _means_the_same(restatement: Restatement, result: RequestResult, run_history
         return True
     if restatement.status.holds(SUCCEEDED):
         return True
-    answer = run_history.answer(restatement.key) if isinstance(run_history.verdict, Succeeded) else None
+    answer = run_history.answer(restatement.key) if isinstance(run_history.state, Succeeded) else None
     return answer is not None and answer.succeeded
 
 
@@ -482,8 +479,7 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None, *, by
     return Assessment(
         RestatementPhase.SUCCEEDED,
         TRUE,
-        Reason.SUCCEEDED,
-        f"{text}{unknown}",
+        Verdict(Reason.SUCCEEDED, f"{text}{unknown}"),
         result=RestatementResult.model_validate({f: getattr(result, f) for f in fields}),
         plan=_plan(result, batches),
         finished_time=since,
@@ -520,7 +516,7 @@ def planned(restatement: Restatement, run_history: RunHistory) -> Assessment | N
     """The assessment of a dry run whose run has reported a plan; None: there is no plan, or it is not a dry run."""
     answer = (
         run_history.answer(restatement.key)
-        if restatement.spec.dry_run and isinstance(run_history.verdict, Succeeded)
+        if restatement.spec.dry_run and isinstance(run_history.state, Succeeded)
         else None
     )
     if answer is None or not answer.succeeded or answer.plan is None:
@@ -553,7 +549,11 @@ def planned(restatement: Restatement, run_history: RunHistory) -> Assessment | N
     since = _since(restatement)
     batches = answer.batch_ids_count or len(restatement.batch_ids)
     return Assessment(
-        RestatementPhase.SUCCEEDED, TRUE, Reason.PLANNED, text, plan=_plan(answer, batches), finished_time=since
+        RestatementPhase.SUCCEEDED,
+        TRUE,
+        Verdict(Reason.PLANNED, text),
+        plan=_plan(answer, batches),
+        finished_time=since,
     )
 
 
@@ -574,9 +574,12 @@ def rolled_back_since(
     return Assessment(
         RestatementPhase.ROLLED_BACK,
         FALSE,
-        Reason.ROLLED_BACK,
-        f"It was committed in snapshot {snapshot}, but then the table {dataset.spec.table.name} was rolled back to an earlier "
-        "snapshot, so its changes are no longer in the table. To apply it again, delete this Restatement and create it again.",
+        Verdict(
+            Reason.ROLLED_BACK,
+            f"It was committed in snapshot {snapshot}, but then the table {dataset.spec.table.name} was rolled back to an "
+            "earlier snapshot, so its changes are no longer in the table. To apply it again, delete this Restatement and create "
+            "it again.",
+        ),
         stalled=True,
         result=final.result,
         plan=final.plan,
@@ -597,8 +600,7 @@ def _of_another_table(restatement: Restatement, dataset: Dataset, final: Assessm
     return Assessment(
         RestatementPhase.ROLLED_BACK,
         FALSE,
-        Reason.ROLLED_BACK,
-        text,
+        Verdict(Reason.ROLLED_BACK, text),
         stalled=True,
         result=final.result,
         plan=final.plan,

@@ -201,15 +201,15 @@ def _position(shown: int | None, position: int) -> int:
 
 
 def _conditions(restatement: Restatement, standing: Assessment, visible: Condition | None) -> list[Condition]:
-    reason, message = standing.reason, standing.message
+    verdict = standing.verdict
     # A cancelled Restatement is Ready: no action is needed, and deployment tools do not wait for it.
     if standing.finished and not standing.stalled:
-        written_conditions = list(conditions.healthy(reason, message))
+        written_conditions = list(conditions.healthy(verdict))
     elif standing.stalled:
-        written_conditions = list(conditions.stalled(reason, message))
+        written_conditions = list(conditions.stalled(verdict))
     else:
-        written_conditions = list(conditions.waiting(reason, message))
-    written_conditions.append(Condition.of(conditions.SUCCEEDED, standing.succeeded, reason, message))
+        written_conditions = list(conditions.waiting(verdict))
+    written_conditions.append(Condition.of(conditions.SUCCEEDED, standing.succeeded, verdict.reason, verdict.message))
     if standing.erasure is not None:
         written_conditions.append(standing.erasure.condition)
     elif before := restatement.status.condition(conditions.ERASED):  # the ledger was not read
@@ -231,7 +231,7 @@ def _erasure_events(name: str, old: RestatementStatus, new: RestatementStatus) -
     was, now = old.condition(conditions.ERASED), new.condition(conditions.ERASED)
     if now is None or now.reason not in _ERASURE_EVENTS or (was is not None and now.reason == was.reason):
         return ()
-    return (Event("Restatement", name, now.reason, now.message, warning=now.reason == Reason.ERASURE_OVERDUE),)
+    return (Event("Restatement", name, now.verdict, warning=now.reason == Reason.ERASURE_OVERDUE),)
 
 
 def _events(name: str, old: RestatementStatus, new: RestatementStatus) -> tuple[Event, ...]:
@@ -247,4 +247,4 @@ def _events(name: str, old: RestatementStatus, new: RestatementStatus) -> tuple[
     is_known = was is not None and was.reason == now.reason
     if not (stalled or ended) and (now.reason == Reason.QUEUED or is_known):
         return ()
-    return (Event("Restatement", name, now.reason, now.message, warning=stalled),)
+    return (Event("Restatement", name, now.verdict, warning=stalled),)

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Final, assert_never
 
 from lethe.base.errors import EXIT_INPUT
+from lethe.base.verdict import Verdict
 from lethe.contract.result import (
     AnyRunResult,
     ConsolidationResult,
@@ -102,27 +103,29 @@ def back_off_seconds(failures: int, back_off: BackOff) -> float:
     return float(min(back_off.max_seconds, back_off.base_seconds * 2 ** min(max(failures - 1, 0), 30)))
 
 
-def failure(attempt: Attempt) -> tuple[str, str]:
-    """Reason and message of a failed attempt, from the most reliable source that is available."""
+def failure(attempt: Attempt) -> Verdict:
+    """Why an attempt failed, from the most reliable source that is available."""
     if attempt.oom:
-        return Reason.OOM_KILLED, f"The driver of {attempt.job} exceeded its memory limit and was killed."
+        return Verdict(Reason.OOM_KILLED, f"The driver of {attempt.job} exceeded its memory limit and was killed.")
     result = attempt.result
     if result is not None and result.reason:
-        return result.reason, result.message
+        return result.verdict
     if _never_started(attempt):
-        return Reason.POD_WAITING, f"The pod of {attempt.job} did not start within the time limit of a run."
+        return Verdict(Reason.POD_WAITING, f"The pod of {attempt.job} did not start within the time limit of a run.")
     if attempt.job_reason == "DeadlineExceeded":
-        return Reason.DEADLINE_EXCEEDED, f"{attempt.job} exceeded the time limit of a run and was stopped."
+        return Verdict(Reason.DEADLINE_EXCEEDED, f"{attempt.job} exceeded the time limit of a run and was stopped.")
     if attempt.engine is Engine.COMMITTER:
-        return Reason.COMMITTER_AWAY, f"The committer of the namespace did not report how {attempt.job} ended."
+        return Verdict(Reason.COMMITTER_AWAY, f"The committer of the namespace did not report how {attempt.job} ended.")
     if attempt.job_reason == Reason.SUBMISSION_FAILED:
         why = attempt.job_message.rstrip(".")
-        return Reason.SUBMISSION_FAILED, f"Kubeflow's operator could not submit {attempt.job}: {why}."
+        return Verdict(Reason.SUBMISSION_FAILED, f"Kubeflow's operator could not submit {attempt.job}: {why}.")
     if attempt.engine is Engine.WARM_DRIVER:
-        return Reason.WARM_DRIVER_AWAY, f"The warm driver of the namespace did not report how {attempt.job} ended."
+        return Verdict(
+            Reason.WARM_DRIVER_AWAY, f"The warm driver of the namespace did not report how {attempt.job} ended."
+        )
     if attempt.exit_code is None:
-        return Reason.DRIVER_LOST, f"The driver pod of {attempt.job} disappeared before it reported a result."
-    return Reason.RUN_FAILED, f"{attempt.job} ended with exit code {attempt.exit_code}. See its log."
+        return Verdict(Reason.DRIVER_LOST, f"The driver pod of {attempt.job} disappeared before it reported a result.")
+    return Verdict(Reason.RUN_FAILED, f"{attempt.job} ended with exit code {attempt.exit_code}. See its log.")
 
 
 def _never_started(attempt: Attempt) -> bool:
@@ -152,10 +155,8 @@ class Running:
     attempt: Attempt
     failures: Failures = NO_FAILURES
     """Of the attempts before it."""
-    reason: str = ""
-    """Of the last failure before it."""
-    message: str = ""
-    """Of the last failure before it."""
+    failure: Verdict | None = None
+    """The last one before it; None: there was none."""
 
 
 @dataclass(frozen=True)
@@ -173,10 +174,7 @@ class RetryAt:
     """The next attempt does not start earlier."""
     number: int
     """Of the next attempt."""
-    reason: str
-    """Of the failure."""
-    message: str
-    """Of the failure."""
+    failure: Verdict
     failures: Failures
     """Since the last edit of the Dataset."""
     attempt: Attempt
@@ -189,18 +187,15 @@ class Exhausted:
 
     attempt: Attempt
     """The last one."""
-    reason: str
-    """Of the failure."""
-    message: str
-    """Of the failure."""
+    failure: Verdict
     permanent: bool
     """True: the run reported a permanent error; False: it failed too often."""
 
 
-Verdict = NotStarted | Running | Succeeded | RetryAt | Exhausted
+RetryState = NotStarted | Running | Succeeded | RetryAt | Exhausted
 
 
-def retry_state(run: ObservedRun, generation: int, settings: Settings, for_uid: str = "") -> Verdict:
+def retry_state(run: ObservedRun, generation: int, settings: Settings, for_uid: str = "") -> RetryState:
     """Judge a run by its attempts.
 
     Args:
@@ -213,7 +208,7 @@ def retry_state(run: ObservedRun, generation: int, settings: Settings, for_uid: 
         before = [a for a in run.attempts if a.state is not AttemptState.ACTIVE]
         earlier = retry_state(replace(run, attempts=tuple(before)), generation, settings, for_uid)
         if isinstance(earlier, RetryAt):
-            return Running(active[-1], earlier.failures, earlier.reason, earlier.message)
+            return Running(active[-1], earlier.failures, earlier.failure)
         return Running(active[-1])
     number = max((a.number for a in run.attempts), default=0) + 1
     mine = [a for a in run.attempts if a.for_uid == for_uid]
@@ -222,22 +217,22 @@ def retry_state(run: ObservedRun, generation: int, settings: Settings, for_uid: 
     last = mine[-1]
     if last.state is AttemptState.SUCCEEDED:
         return Succeeded(last)
-    reason, message = failure(last)
+    why = failure(last)
     ended = last.finished or last.created
     same_generation = [a for a in mine if a.generation == generation]
-    final = last.exit_code == EXIT_INPUT and not last.oom and reason not in OF_THE_TABLE
+    final = last.exit_code == EXIT_INPUT and not last.oom and why.reason not in OF_THE_TABLE
     if final and same_generation:
-        return Exhausted(last, reason, message, permanent=True)
+        return Exhausted(last, why, permanent=True)
     if sum(a.oom for a in same_generation) >= OOM_ATTEMPTS:
-        hint = f"{message} This happened {OOM_ATTEMPTS} times. Increase spec.runTemplate.driver.memory of the Dataset."
-        return Exhausted(last, reason, hint, permanent=False)
+        hint = f"This happened {OOM_ATTEMPTS} times. Increase spec.runTemplate.driver.memory of the Dataset."
+        return Exhausted(last, why.adding(hint), permanent=False)
     if not same_generation:
-        return RetryAt(ended, number, reason, message, NO_FAILURES, last)
+        return RetryAt(ended, number, why, NO_FAILURES, last)
     failures = counted(run.attempts, generation, for_uid)
     if last.engine is not Engine.JOB:  # a Job tries the same at once
-        return RetryAt(ended, number, reason, message, failures, last)
+        return RetryAt(ended, number, why, failures, last)
     at = ended + timedelta(seconds=pause_seconds(last, failures, settings))
-    return RetryAt(at, number, reason, message, failures, last)
+    return RetryAt(at, number, why, failures, last)
 
 
 KEPT_OF_A_KIND: Final = 3
@@ -300,7 +295,7 @@ def entry(attempt: Attempt, committed: bool, now: datetime, ended: datetime | No
         committed: The table has a commit of this run, whatever its pod says.
         ended: The time of the end that the current entry shows. None: it shows none.
     """
-    phase, reason, message = _state(attempt, committed, now)
+    phase, why = _state(attempt, committed, now)
     progress = attempt.progress
     executors = progress.executors if progress is not None and not attempt.suspended else None
     is_active = attempt.state is AttemptState.ACTIVE
@@ -318,8 +313,8 @@ def entry(attempt: Attempt, committed: bool, now: datetime, ended: datetime | No
             if is_active and executors is not None and not executors.alone
             else None
         ),
-        message=message,
-        reason=reason,
+        message=why.message or None,
+        reason=why.reason or None,
         attempt=attempt.number,
         start_time=attempt.created,
         # If nothing reported the end, as when a warm driver is gone, it ended when the operator saw that.
@@ -327,41 +322,41 @@ def entry(attempt: Attempt, committed: bool, now: datetime, ended: datetime | No
     )
 
 
-def _state(attempt: Attempt, committed: bool, now: datetime) -> tuple[str, str | None, str | None]:
-    """The phase, the reason and the message of an attempt."""
+def _state(attempt: Attempt, committed: bool, now: datetime) -> tuple[str, Verdict]:
+    """The phase of an attempt, and why it is in this phase."""
     match attempt.state:
         case AttemptState.ACTIVE:
-            return _phase_under_way(attempt), *_under_way(attempt, now)
+            return _phase_under_way(attempt), _under_way(attempt, now)
         case AttemptState.SUCCEEDED:
             result = attempt.result
             is_anchor = isinstance(result, ReanchoringResult) and result.outcome is not RunOutcome.NOTHING_TO_DO
             text = " ".join([outcome(result), *_executors_lost(attempt)])
-            return Phase.SUCCEEDED, Reason.HEAD_REANCHORED if is_anchor else None, text
+            return Phase.SUCCEEDED, Verdict(Reason.HEAD_REANCHORED if is_anchor else "", text)
         case AttemptState.FAILED if committed:
             what = "Committed the finished steps" if attempt.kind.commits_in_steps else "Committed"
-            text = f"{what}; its pod failed afterwards: {failure(attempt)[1]}"
-            return Phase.SUCCEEDED, None, text[:MESSAGE_AT_MOST]
+            text = f"{what}; its pod failed afterwards: {failure(attempt).message}"
+            return Phase.SUCCEEDED, Verdict("", text[:MESSAGE_AT_MOST])
         case AttemptState.FAILED:
-            reason, message = failure(attempt)
-            return Phase.FAILED, reason, message[:MESSAGE_AT_MOST]
+            why = failure(attempt)
+            return Phase.FAILED, replace(why, message=why.message[:MESSAGE_AT_MOST])
         case _:
             assert_never(attempt.state)
 
 
-def _under_way(attempt: Attempt, now: datetime) -> tuple[str | None, str | None]:
-    """The reason and the message of an active attempt."""
+def _under_way(attempt: Attempt, now: datetime) -> Verdict:
+    """What an active attempt waits for or does; empty texts: nothing to show."""
     # A suspended object may start no pod, so only the time since then counts.
     long = now - (attempt.started or attempt.created) >= WAITING_IS_LONG_AFTER
     progress = attempt.progress
     if attempt.suspended:
-        return Reason.RUN_SUSPENDED, attempt.suspended[:MESSAGE_AT_MOST]
+        return Verdict(Reason.RUN_SUSPENDED, attempt.suspended[:MESSAGE_AT_MOST])
     if attempt.waiting and long:
-        return Reason.POD_WAITING, attempt.waiting[:MESSAGE_AT_MOST]
+        return Verdict(Reason.POD_WAITING, attempt.waiting[:MESSAGE_AT_MOST])
     if missing := executors_missing(attempt, long):
-        return Reason.EXECUTORS_MISSING, missing[:MESSAGE_AT_MOST]
+        return Verdict(Reason.EXECUTORS_MISSING, missing[:MESSAGE_AT_MOST])
     if progress is not None and (progress.message or progress.rows):
-        return None, progress.message or f"{progress.rows} rows"
-    return None, None
+        return Verdict("", progress.message or f"{progress.rows} rows")
+    return Verdict("", "")
 
 
 def _phase_under_way(attempt: Attempt) -> str:
@@ -520,9 +515,9 @@ def events(dataset: str, old: Sequence[RunEntry], new: Sequence[RunEntry]) -> tu
         if _ends(e, was.phase if was is not None else None):
             ok = e.phase == Phase.SUCCEEDED
             reason = e.reason or (Reason.RUN_SUCCEEDED if ok else Reason.RUN_FAILED)
-            events_of_runs.append(Event("Dataset", dataset, reason, text, warning=not ok))
+            events_of_runs.append(Event("Dataset", dataset, Verdict(reason, text), warning=not ok))
         elif e.reason in _WAITS and (was is None or was.reason != e.reason):
-            events_of_runs.append(Event("Dataset", dataset, e.reason, text, warning=True))
+            events_of_runs.append(Event("Dataset", dataset, Verdict(e.reason, text), warning=True))
     return tuple(events_of_runs)
 
 
@@ -534,7 +529,7 @@ def _deleted(dataset: str, old: Sequence[RunEntry], new: Sequence[RunEntry]) -> 
     for e in old:
         if e.phase not in ENDED_PHASES and e.name not in there:
             text = f"{e.kind} {e.name} was deleted before it ended. If it is still due, it starts again."
-            yield Event("Dataset", dataset, Reason.RUN_DELETED, text, warning=True)
+            yield Event("Dataset", dataset, Verdict(Reason.RUN_DELETED, text), warning=True)
 
 
 @dataclass(frozen=True)
@@ -595,4 +590,4 @@ def skew_event(dataset: str, reported: str, own: str, image: str) -> Event:
         f"before an upgrade end with their old image. If new runs report it too, the image {image} of runs is not of the "
         "operator's release: set the chart's values image.operator and image.spark to the same release."
     )
-    return Event("Dataset", dataset, Reason.VERSION_SKEW, text, warning=True)
+    return Event("Dataset", dataset, Verdict(Reason.VERSION_SKEW, text), warning=True)

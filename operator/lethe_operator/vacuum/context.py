@@ -16,7 +16,7 @@ from lethe_operator.resources.observed import AttemptState, ObservedRun, TableVi
 from lethe_operator.resources.vacuum_policy import InvalidVacuumNow, VacuumNow, VacuumPolicy, parse_vacuum_now
 from lethe_operator.runs import spec as run_specs
 from lethe_operator.vacuum.history import VacuumHistory, rests_until, state_of
-from lethe_operator.vacuum.triggers import Deadline, Hours, NotYet, deadline, fired, first_evict_by, hours
+from lethe_operator.vacuum.triggers import Deadline, Fired, Hours, Later, deadline, fired, first_evict_by, hours
 
 # A vacuum that an annotation requests, of a Dataset without a policy, follows the defaults.
 DEFAULT_RULES: Final = VacuumPolicySpec()
@@ -25,18 +25,13 @@ ENDED: Final = (AttemptState.SUCCEEDED.value, AttemptState.FAILED.value)
 
 
 @dataclass(frozen=True)
-class Due:
+class Due(Fired):
     """A vacuum is wanted."""
 
-    reason: str
-    message: str
-    """Without a final period."""
     key: str
     """Names the cause; the run id follows from it."""
     batch_ids: tuple[str, ...] = ()
     """The vacuum is limited to these batches; empty: all."""
-    urgent: bool = False
-    """An evictBy is due."""
     requested: bool = False
     """By the annotation lethe.dev/vacuum-now."""
 
@@ -44,16 +39,6 @@ class Due:
     def overrides_window(self) -> bool:
         """Whether the vacuum starts outside the window, because of an evictBy or of the annotation."""
         return self.urgent or self.requested
-
-
-@dataclass(frozen=True)
-class Later:
-    """No vacuum is wanted now."""
-
-    reason: str
-    message: str
-    look_again: datetime | None = None
-    """None: not before something changes."""
 
 
 @dataclass(frozen=True)
@@ -203,8 +188,8 @@ class VacuumContext:
         if self.policy is None:
             return Later(Reason.BELOW_TRIGGERS, "No VacuumPolicy selects this Dataset.")
         answer = fired(self.rules.triggers, self.view, self.deadline, self.now)
-        if isinstance(answer, NotYet):
-            return Later(Reason.BELOW_TRIGGERS, answer.message, answer.look_again)
+        if isinstance(answer, Later):
+            return answer
         last = self.history.last
         rest = rests_until(last, state_of(self.view.ledger)) if last is not None else None
         if rest is not None and rest > self.now and not self.clocks_differ:

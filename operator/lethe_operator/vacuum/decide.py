@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from lethe.base.verdict import Verdict
 from lethe.contract.kubernetes import APPROVE, VACUUM_NOW, written
 from lethe.contract.run import RunKind, RunSpec, VacuumSpec
 from lethe.contract.status import Condition, PolicyDataset, VacuumPlan, VacuumStatus
@@ -23,19 +24,18 @@ from lethe.contract.status import Condition, PolicyDataset, VacuumPlan, VacuumSt
 from lethe_operator.actions import Decision, Launch, earliest
 from lethe_operator.conditions import timestamp
 from lethe_operator.guards import permissions
-from lethe_operator.guards.preconditions import RunBlocker
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, Observation, ObservedRun, TableView, VacuumLimit
 from lethe_operator.resources.vacuum_policy import Match, VacuumPolicy, match
 from lethe_operator.runs import spec as run_specs
-from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt, Running, Verdict, retry_state
+from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt, RetryState, Running, retry_state
 from lethe_operator.settings import Settings
 from lethe_operator.vacuum import status as vacuum_status
-from lethe_operator.vacuum.context import Due, Later, VacuumContext, request_key, sentence
+from lethe_operator.vacuum.context import Due, VacuumContext, request_key, sentence
 from lethe_operator.vacuum.history import VacuumHistory, history_of
 from lethe_operator.vacuum.status import VacuumDecision
-from lethe_operator.vacuum.triggers import Unusable, hours
+from lethe_operator.vacuum.triggers import Later, hours
 
 # Tombstones may arrive continuously, people need time to read a plan, and each plan costs a Job.
 PLANNED_AGAIN_AFTER: Final = timedelta(minutes=10)
@@ -199,7 +199,7 @@ SHARE_OF_MAX_RUN: Final = 0.8
 
 
 @dataclass(frozen=True)
-class VacuumVerdict:
+class VacuumChoice:
     """The decision about a vacuum, and what statuses show of it."""
 
     entries: Mapping[str, PolicyDataset]
@@ -208,8 +208,8 @@ class VacuumVerdict:
     """`status.vacuum` of the Dataset."""
     launch: Launch | None = None
     """None: no vacuum starts now."""
-    latest: Verdict | None = None
-    """The verdict on the newest run; None: there is no run, or the newest is abandoned."""
+    latest: RetryState | None = None
+    """The state of the newest run; None: there is no run, or the newest is abandoned."""
     look_again: datetime | None = None
     """None: no time at which the decision changes by itself."""
     abandoned: tuple[str, ...] = ()
@@ -221,40 +221,40 @@ class VacuumVerdict:
 
 
 def decide_vacuum(
-    dataset: Dataset, world: Observation, blocker: RunBlocker | None, now: datetime, settings: Settings
-) -> VacuumVerdict:
+    dataset: Dataset, world: Observation, blocker: Verdict | None, now: datetime, settings: Settings
+) -> VacuumChoice:
     """Decide whether a vacuum starts. It may run beside runs that commit, but never beside another vacuum of the same table."""
     matched = match(world.policies, dataset.meta.labels)
     runs = tuple(sorted((r for r in world.runs if r.kind is RunKind.VACUUM), key=_age))
     latest = runs[-1] if runs else None
-    verdict = retry_state(latest, dataset.meta.generation, settings) if latest else None
+    state = retry_state(latest, dataset.meta.generation, settings) if latest else None
     view = world.table if isinstance(world.table, TableView) else None
     history = history_of(dataset.status.vacuum, runs, view)
     context = VacuumContext(dataset, matched.decides, view, runs, history, now) if view is not None else None
     decider = _Decider(context, world, settings) if context is not None else None
-    if isinstance(verdict, Running):
-        decision = _going(verdict.attempt)
+    if isinstance(state, Running):
+        decision = _going(state.attempt)
     elif blocker is not None or decider is None:
         text = blocker.message if blocker else "The table does not exist yet."
-        decision = VacuumDecision(Decision.LATER, Reason.DATASET_NOT_READY, text)
+        decision = VacuumDecision(Decision.LATER, Verdict(Reason.DATASET_NOT_READY, text))
     elif outside := permissions.of_vacuum(dataset, settings.boundaries.of(dataset.meta.namespace)):
-        decision = VacuumDecision(Decision.LATER, Reason.OUTSIDE_BOUNDARY, outside)
-    elif latest is not None and latest.intent is not None and isinstance(verdict, NotStarted | RetryAt):
-        retried = decider.retry(latest, latest.intent, verdict)
+        decision = VacuumDecision(Decision.LATER, outside)
+    elif latest is not None and latest.intent is not None and isinstance(state, NotStarted | RetryAt):
+        retried = decider.retry(latest, latest.intent, state)
         decision = retried if retried is not None else replace(decider.new_run(), abandoned=(latest.run_id,))
-        verdict = verdict if retried is not None else None
-    elif isinstance(verdict, Exhausted) and (pause := _pause(verdict, settings)) > now:
-        decision = VacuumDecision(Decision.LATER, verdict.reason, verdict.message, look_again=pause)
+        state = state if retried is not None else None
+    elif isinstance(state, Exhausted) and (pause := _pause(state, settings)) > now:
+        decision = VacuumDecision(Decision.LATER, state.failure, look_again=pause)
     else:
         decision = decider.new_run()
-    return _verdict(_Observed(dataset, matched, context, history, runs, now), decision, verdict)
+    return _choice(_Observed(dataset, matched, context, history, runs, now), decision, state)
 
 
 def _going(attempt: Attempt) -> VacuumDecision:
     if attempt.suspended:
         text = f"{attempt.launcher} {attempt.job} has not started. {attempt.suspended}"
-        return VacuumDecision(Decision.DUE, Reason.RUN_SUSPENDED, text)
-    return VacuumDecision(Decision.RUNNING, Reason.RUNNING, f"{attempt.launcher} {attempt.job} is running.")
+        return VacuumDecision(Decision.DUE, Verdict(Reason.RUN_SUSPENDED, text))
+    return VacuumDecision(Decision.RUNNING, Verdict(Reason.RUNNING, f"{attempt.launcher} {attempt.job} is running."))
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ class _Decider:
         """Decide whether a run with a new intent starts."""
         wanted = self.context.wanted()
         if isinstance(wanted, Later):
-            return VacuumDecision(Decision.LATER, wanted.reason, wanted.message, look_again=wanted.look_again)
+            return VacuumDecision(Decision.LATER, wanted, look_again=wanted.look_again)
         if self.context.is_manual:
             return self._with_approval(wanted)
         return self._start(wanted, run_specs.vacuum(self.context.dataset, wanted.key, self.context.spec(wanted)))
@@ -302,23 +302,23 @@ class _Decider:
             if at is not None:
                 text = f"{text} Tombstones have changed since; the operator makes a new plan at {at:%H:%MZ}."
             return VacuumDecision(
-                Decision.NEEDS_APPROVAL, Reason.NEEDS_APPROVAL, text, look_again=at, due_reason=str(due.reason)
+                Decision.NEEDS_APPROVAL, Verdict(Reason.NEEDS_APPROVAL, text), look_again=at, due_reason=str(due.reason)
             )
         plan_key = f"plan\n{context.view.head_id}\n{state}"
         if context.is_known(plan_key):
             text = f"A vacuum of snapshot {context.view.head_id} was already planned."
-            return VacuumDecision(Decision.LATER, Reason.NOTHING_LEFT, text)
+            return VacuumDecision(Decision.LATER, Verdict(Reason.NOTHING_LEFT, text))
         planning = replace(due, message=f"{due.message}; this run only makes the plan to approve")
         return self._start(planning, run_specs.vacuum(context.dataset, plan_key, context.spec(due, plan_only=True)))
 
     def _next_attempt(self, key: str) -> int | None:
         """The number of the next attempt of a failed run whose approval was withdrawn and given again; None: no such run."""
         run = self.context.run_of(key)
-        verdict = retry_state(run, self.context.dataset.meta.generation, self.settings) if run is not None else None
+        state = retry_state(run, self.context.dataset.meta.generation, self.settings) if run is not None else None
         committed = run is not None and self.context.view.has_committed(run)
-        return verdict.number if isinstance(verdict, RetryAt) and not committed else None
+        return state.number if isinstance(state, RetryAt) and not committed else None
 
-    def retry(self, run: ObservedRun, intent: RunSpec, verdict: NotStarted | RetryAt) -> VacuumDecision | None:
+    def retry(self, run: ObservedRun, intent: RunSpec, state: NotStarted | RetryAt) -> VacuumDecision | None:
         """Decide about a run that was started before, under the current policy.
 
         None: it is not continued, because it has committed something or is no longer wanted.
@@ -326,15 +326,15 @@ class _Decider:
         context, spec = self.context, intent.vacuum
         if spec is None or context.view.has_committed(run) or not self._is_wanted(run, spec):
             return None
-        if isinstance(verdict, RetryAt) and verdict.at > context.now:
-            text = f"{verdict.message} Attempt {verdict.number} follows at {verdict.at:%H:%M:%SZ}."
-            return VacuumDecision(Decision.DUE, verdict.reason, text, look_again=verdict.at)
-        reason = verdict.reason if isinstance(verdict, RetryAt) else Reason.QUEUED
+        if isinstance(state, RetryAt) and state.at > context.now:
+            why = state.failure.adding(f"Attempt {state.number} follows at {state.at:%H:%M:%SZ}.")
+            return VacuumDecision(Decision.DUE, why, look_again=state.at)
+        reason = state.failure.reason if isinstance(state, RetryAt) else Reason.QUEUED
         urgent = context.deadline is not None and context.deadline.starts_by <= context.now
         requested = self._was_requested(run)
-        due = Due(reason, f"attempt {verdict.number}", "", spec.batch_ids, urgent, requested)
+        due = Due(reason, f"attempt {state.number}", "", spec.batch_ids, requested, urgent=urgent)
         renewed = run_specs.vacuum_of(context.dataset, context.spec(due, spec.plan_only, spec.approved_plan))
-        return self._start(due, intent.model_copy(update={"attempt": verdict.number, "vacuum": renewed}))
+        return self._start(due, intent.model_copy(update={"attempt": state.number, "vacuum": renewed}))
 
     def _is_wanted(self, run: ObservedRun, spec: VacuumSpec) -> bool:
         """Whether the run would also start under the current policy and approval."""
@@ -360,13 +360,14 @@ class _Decider:
         closes: datetime | None = None
         if context.rules.window is not None and not due.overrides_window and not spec.plan_only:
             window = hours(context.rules.window, context.now)
-            if isinstance(window, Unusable):
-                return VacuumDecision(Decision.DUE, window.reason, f"{text} {window.message}", due_reason=reason)
+            if isinstance(window, Verdict):
+                return VacuumDecision(
+                    Decision.DUE, Verdict(window.reason, f"{text} {window.message}"), due_reason=reason
+                )
             if window.closes is None:
                 return VacuumDecision(
                     Decision.DUE,
-                    Reason.WINDOW_CLOSED,
-                    f"{text} The window opens at {timestamp(window.opens)}.",
+                    Verdict(Reason.WINDOW_CLOSED, f"{text} The window opens at {timestamp(window.opens)}."),
                     look_again=window.opens,
                     next_time=window.opens,
                     due_reason=reason,
@@ -380,15 +381,14 @@ class _Decider:
             if turn.waiting:
                 return VacuumDecision(
                     Decision.DUE,
-                    Reason.WAITS_FOR_OTHER_VACUUMS,
-                    f"{text} {turn.waiting}",
+                    Verdict(Reason.WAITS_FOR_OTHER_VACUUMS, f"{text} {turn.waiting}"),
                     look_again=context.now + turn.look_again_in,
                     waiting_since=since,
                     due_reason=str(Reason.EVICT_BY_NEAR) if due.urgent else reason,
                 )
         limited = run.model_copy(update={"vacuum": self._with_time_limit(spec, closes)})
         launch = Launch(limited, context.bytes_to_read(spec), context.dataset.meta.generation, due.message, place=place)
-        return VacuumDecision(Decision.DUE, due.reason, text, launch, due_reason=reason)
+        return VacuumDecision(Decision.DUE, Verdict(due.reason, text), launch, due_reason=reason)
 
     def _with_time_limit(self, spec: VacuumSpec, closes: datetime | None) -> VacuumSpec:
         most = int(self.settings.max_run_seconds * SHARE_OF_MAX_RUN)
@@ -398,17 +398,17 @@ class _Decider:
         return spec.model_copy(update={"max_seconds": seconds, "stop_by": closes})
 
 
-def _verdict(observed: _Observed, decision: VacuumDecision, latest: Verdict | None) -> VacuumVerdict:
+def _choice(observed: _Observed, decision: VacuumDecision, latest: RetryState | None) -> VacuumChoice:
     dataset, policy, context = observed.dataset, observed.matched.decides, observed.context
     history, now = observed.history, observed.now
-    if context is not None and decision.reason == Reason.BELOW_TRIGGERS and not context.plan_is_current:
+    if context is not None and decision.verdict.reason == Reason.BELOW_TRIGGERS and not context.plan_is_current:
         history = replace(history, plan=None)  # an outdated plan that no trigger asks for needs no approval
     look_again = decision.look_again
     if (
         context is not None and (due := context.deadline) is not None
     ):  # the condition EvictionOnTime changes at these times
         look_again = earliest(look_again, *(t for t in (due.starts_by, due.possible_until, due.evict_by) if t > now))
-    return VacuumVerdict(
+    return VacuumChoice(
         entries=vacuum_status.entries(dataset, observed.matched, context, history, decision),
         status=vacuum_status.status(dataset, policy, context, history, decision, observed.runs),
         launch=decision.launch,

@@ -4,10 +4,11 @@ The status of a VacuumPolicy: its conditions, and one entry for each Dataset tha
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, assert_never
 
+from lethe.base.verdict import Verdict
 from lethe.contract.kubernetes import VACUUM_NOW
 from lethe.contract.result import LISTED_AT_MOST
 from lethe.contract.status import (
@@ -32,7 +33,7 @@ from lethe_operator.resources.vacuum_policy import VALUE_AT_MOST, Match, VacuumP
 from lethe_operator.runs.retry import MESSAGE_AT_MOST, failure, outcome
 from lethe_operator.vacuum.context import VacuumContext, request_key
 from lethe_operator.vacuum.history import VacuumHistory
-from lethe_operator.vacuum.triggers import Deadline, Hours, Unusable, hours
+from lethe_operator.vacuum.triggers import Deadline, Hours, hours
 
 # The status lists a limited number of Datasets: those that may need attention first.
 _RANKS: Final[Mapping[str, int]] = {Decision.NEEDS_APPROVAL: 0, Decision.DUE: 1, Decision.RUNNING: 2}
@@ -74,9 +75,9 @@ def own(policy: VacuumPolicy, status: VacuumPolicyStatus, now: datetime) -> Vacu
 def policy_conditions(policy: VacuumPolicy, now: datetime) -> tuple[Condition, ...]:
     """The conditions of a policy: stalled if its window never opens or is invalid, otherwise healthy."""
     name, spec = policy.meta.name, policy.spec
-    if spec.window is not None and isinstance(window := hours(spec.window, now), Unusable):
-        return conditions.stalled(window.reason, f"VacuumPolicy {name}: {window.message}")
-    return conditions.healthy(Reason.IN_FORCE, f"A vacuum is due {_due(spec)}.")
+    if spec.window is not None and isinstance(window := hours(spec.window, now), Verdict):
+        return conditions.stalled(Verdict(window.reason, f"VacuumPolicy {name}: {window.message}"))
+    return conditions.healthy(Verdict(Reason.IN_FORCE, f"A vacuum is due {_due(spec)}."))
 
 
 def next_window(policy: VacuumPolicy, now: datetime) -> datetime | None:
@@ -131,8 +132,7 @@ class VacuumDecision:
     """The decision with its reason, and what follows from it."""
 
     decision: Decision
-    reason: str
-    message: str
+    verdict: Verdict
     launch: Launch | None = None
     """None: no run starts now."""
     look_again: datetime | None = None
@@ -160,8 +160,8 @@ def status(
     return VacuumStatus(
         policy=policy.meta.name if policy is not None else None,
         decision=decision.decision,
-        reason=decision.reason,
-        message=decision.message,
+        reason=decision.verdict.reason,
+        message=decision.verdict.message,
         due_reason=decision.due_reason or None,
         next_time=decision.next_time,
         waiting_since=decision.waiting_since,
@@ -198,7 +198,7 @@ def _requested(dataset: Dataset, context: VacuumContext | None, runs: Sequence[O
         case AttemptState.SUCCEEDED:
             state, message = last.state.value, outcome(last.result)[:MESSAGE_AT_MOST]
         case AttemptState.FAILED:
-            state, message = last.state.value, failure(last)[1][:MESSAGE_AT_MOST]
+            state, message = last.state.value, failure(last).message[:MESSAGE_AT_MOST]
         case _:
             assert_never(last.state)
     return RequestedVacuum(
@@ -211,24 +211,24 @@ def entries(
 ) -> dict[str, PolicyDataset]:
     """The Dataset's entry in the status of each policy that selects it, by the policy's name."""
 
-    def entry(decision: Decision, reason: str, message: str, **details: Any) -> PolicyDataset:
+    def entry(decision: Decision, verdict: Verdict, **details: Any) -> PolicyDataset:
         return PolicyDataset(
             name=dataset.meta.name,
             decision=decision,
-            reason=reason,
-            message=message,
+            reason=verdict.reason,
+            message=verdict.message,
             active_tombstones=len(context.view.ledger.tombstones) if context is not None else None,
             **details,
         )
 
     if found.decides is None:
         return {}
-    winner, reason, message = found.decides.meta.name, decision.reason, decision.message
+    winner, verdict = found.decides.meta.name, decision.verdict
     if found.tied:
         others = ", ".join(p.meta.name for p in found.tied)
-        message = f"{message} Ignored, because equally specific and younger: {others}."
-        if decision.decision is Decision.LATER and reason == Reason.BELOW_TRIGGERS:
-            reason = Reason.TIE_WON
+        verdict = verdict.adding(f"Ignored, because equally specific and younger: {others}.")
+        if decision.decision is Decision.LATER and verdict.reason == Reason.BELOW_TRIGGERS:
+            verdict = replace(verdict, reason=Reason.TIE_WON)
     plan, last = history.plan, history.last
     details = {
         "planned_bytes": plan.bytes if plan is not None else None,
@@ -237,13 +237,13 @@ def entries(
         "next_time": decision.next_time,
         "last_run_time": last.finish_time if last is not None else None,
     }
-    found_entries = {winner: entry(decision.decision, reason, message, **details)}
+    found_entries = {winner: entry(decision.decision, verdict, **details)}
     for policy in found.tied:
         text = f"VacuumPolicy {winner}, which is equally specific and older, applies to this Dataset."
-        found_entries[policy.meta.name] = entry(Decision.LATER, Reason.TIE_LOST, text)
+        found_entries[policy.meta.name] = entry(Decision.LATER, Verdict(Reason.TIE_LOST, text))
     for policy in found.outranked:
         text = f"VacuumPolicy {winner}, which is more specific, applies to this Dataset."
-        found_entries[policy.meta.name] = entry(Decision.LATER, Reason.LESS_SPECIFIC, text)
+        found_entries[policy.meta.name] = entry(Decision.LATER, Verdict(Reason.LESS_SPECIFIC, text))
     return found_entries
 
 
@@ -281,9 +281,9 @@ def _purged_on_time(
         )
         return late(Reason.NO_VACUUM_POLICY, text)
     if due.evict_by <= now:
-        return late(Reason.EVICT_BY_MISSED, f"but they are not known to be gone. {decision.message}")
+        return late(Reason.EVICT_BY_MISSED, f"but they are not known to be gone. {decision.verdict.message}")
     if decision.decision is Decision.NEEDS_APPROVAL and due.starts_by <= now:
-        return late(Reason.NEEDS_APPROVAL, f"but the vacuum waits for approval. {decision.message}")
+        return late(Reason.NEEDS_APPROVAL, f"but the vacuum waits for approval. {decision.verdict.message}")
     if decision.decision is Decision.RUNNING:
         return Condition.of(EVICTION_ON_TIME, TRUE, Reason.ON_TIME, f"{by}. A vacuum is running.")
     if due.possible_until < now:
@@ -292,8 +292,8 @@ def _purged_on_time(
             f"but to finish in time, a vacuum had to start by {timestamp(due.possible_until)}: {due.work}. Increase "
             "spec.runTemplate.executors of the Dataset, or spec.limits of the VacuumPolicy.",
         )
-    if decision.reason == Reason.DATASET_NOT_READY and due.starts_by <= now:
-        return late(Reason.DATASET_NOT_READY, f"but no vacuum can start. {decision.message}")
+    if decision.verdict.reason == Reason.DATASET_NOT_READY and due.starts_by <= now:
+        return late(Reason.DATASET_NOT_READY, f"but no vacuum can start. {decision.verdict.message}")
     starts = "is due" if due.starts_by <= now else f"starts by {timestamp(due.starts_by)}"
     return Condition.of(EVICTION_ON_TIME, TRUE, Reason.ON_TIME, f"{by}. A vacuum {starts}.")
 
@@ -304,11 +304,11 @@ def events(dataset: Dataset, new: DatasetStatus) -> tuple[Event, ...]:
     before, after = dataset.status.vacuum or VacuumStatus(), new.vacuum or VacuumStatus()
     same = (before.decision, before.reason) == (after.decision, after.reason)
     if not same and after.reason in _WITH_EVENT:
-        found.append(Event("Dataset", name, after.reason, f"Vacuum: {after.message}"))
+        found.append(Event("Dataset", name, Verdict(after.reason, f"Vacuum: {after.message}")))
     nothing = Condition.of(EVICTION_ON_TIME, TRUE, Reason.ON_TIME, "Nothing in the table has an evictBy any more.")
     was = dataset.status.condition(EVICTION_ON_TIME) or nothing
     now = new.condition(EVICTION_ON_TIME) or nothing
     if (was.status, was.reason) != (now.status, now.reason):
         text = now.message or nothing.message
-        found.append(Event("Dataset", name, now.reason, text, warning=now.status == FALSE))
+        found.append(Event("Dataset", name, Verdict(now.reason, text), warning=now.status == FALSE))
     return tuple(found)

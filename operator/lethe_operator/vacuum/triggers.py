@@ -10,13 +10,14 @@ The schedule is cron's, in local time of the time zone. An opening within the ho
 it; a fixed time within the hour that is repeated in autumn counts once. The duration of the window is elapsed time.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Final
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
+from lethe.base.verdict import Verdict
 from lethe.contract.kubernetes import written
 from lethe.contract.result import VacuumResult
 from lethe.contract.status import VacuumSpeed
@@ -104,26 +105,22 @@ def deadline(evict_by: datetime, bytes: int, speed: VacuumSpeed, policy: VacuumP
 
 
 @dataclass(frozen=True)
-class Fired:
-    """A vacuum is due now, for this reason."""
+class Fired(Verdict):
+    """A vacuum is due now. Its message has no final period."""
 
-    reason: Reason
-    message: str
-    """Without a final period."""
-    urgent: bool = False
+    urgent: bool = field(default=False, kw_only=True)
     """An evictBy is due, so the window does not apply."""
 
 
 @dataclass(frozen=True)
-class NotYet:
+class Later(Verdict):
     """No vacuum is due now."""
 
-    message: str
     look_again: datetime | None = None
-    """When a trigger fires if the table does not change; None: none would."""
+    """When that changes if the table does not; None: it does not."""
 
 
-def fired(triggers: Triggers, view: TableView, deadline: Deadline | None, now: datetime) -> Fired | NotYet:
+def fired(triggers: Triggers, view: TableView, deadline: Deadline | None, now: datetime) -> Fired | Later:
     """Evaluate the policy's triggers, the most urgent first."""
     texts: list[str] = []
     times: list[datetime] = []
@@ -154,7 +151,7 @@ def fired(triggers: Triggers, view: TableView, deadline: Deadline | None, now: d
         texts.append(text)
         times.append(old_at)
     message = "; ".join(texts) or "There is nothing to purge, or no trigger is set for it"
-    return NotYet(f"{message[:1].upper()}{message[1:]}.", min(times, default=None))
+    return Later(Reason.BELOW_TRIGGERS, f"{message[:1].upper()}{message[1:]}.", min(times, default=None))
 
 
 def hidden_percent(view: TableView) -> float | None:
@@ -171,14 +168,6 @@ JOINED_AT_MOST: Final = 50
 
 
 @dataclass(frozen=True)
-class Unusable:
-    """A window that is invalid or never opens. Like a closed window, it keeps vacuums from starting."""
-
-    reason: Reason
-    message: str
-
-
-@dataclass(frozen=True)
 class Hours:
     """When a window opens and closes, as seen from one moment, in UTC."""
 
@@ -188,13 +177,13 @@ class Hours:
     """When it opens next, after now."""
 
 
-def hours(window: Window, now: datetime) -> Hours | Unusable:
+def hours(window: Window, now: datetime) -> Hours | Verdict:
     """When the window closes and opens next, in UTC. `now` must be an aware time."""
     try:
         zone = ZoneInfo(window.time_zone)
     except (ValueError, OSError, LookupError):
         text = f"spec.window.timeZone {window.time_zone!r} is not an IANA time zone. Set one such as Europe/Berlin."
-        return Unusable(Reason.INVALID_WINDOW, text)
+        return Verdict(Reason.INVALID_WINDOW, text)
     local, schedule = now.astimezone(zone), window.schedule
     if (wrong := _wrong(schedule, local)) is not None:
         return wrong
@@ -209,11 +198,11 @@ def hours(window: Window, now: datetime) -> Hours | Unusable:
     return Hours(_joined(window, local, closes).astimezone(UTC), opens.astimezone(UTC))
 
 
-def _wrong(schedule: str, local: datetime) -> Unusable | None:
+def _wrong(schedule: str, local: datetime) -> Verdict | None:
     fields = schedule.split()
     if len(fields) != FIELDS:
         text = f"{len(fields)} fields, expected {FIELDS}: minute, hour, day of month, month, weekday."
-        return Unusable(Reason.INVALID_WINDOW, f"spec.window.schedule {schedule!r} has {text}")
+        return Verdict(Reason.INVALID_WINDOW, f"spec.window.schedule {schedule!r} has {text}")
     try:
         CronSim(schedule, local)
         return None
@@ -224,16 +213,16 @@ def _wrong(schedule: str, local: datetime) -> Unusable | None:
     except CronSimError:
         field = error.removeprefix("Bad ")
         text = f"its {field} is invalid. Set five cron fields, such as '0 1 * * *'."
-        return Unusable(Reason.INVALID_WINDOW, f"spec.window.schedule {schedule!r}: {text}")
+        return Verdict(Reason.INVALID_WINDOW, f"spec.window.schedule {schedule!r}: {text}")
     return _never(schedule)
 
 
-def _never(schedule: str) -> Unusable:
+def _never(schedule: str) -> Verdict:
     text = (
         f"spec.window.schedule {schedule!r} names a day that does not exist, so the window never opens. Only an evictBy or the "
         "annotation lethe.dev/vacuum-now starts a vacuum. Correct the schedule."
     )
-    return Unusable(Reason.WINDOW_NEVER_OPENS, text)
+    return Verdict(Reason.WINDOW_NEVER_OPENS, text)
 
 
 def _opened(schedule: str, local: datetime) -> datetime | None:

@@ -12,7 +12,9 @@
 and what to do. Neither contains secrets or erased values.
 """
 
-from typing import Final
+from typing import Final, Self
+
+from lethe.base.verdict import Verdict
 
 EXIT_DONE: Final = 0
 EXIT_INPUT: Final = 10
@@ -28,6 +30,16 @@ class LetheError(Exception):
         super().__init__(message)
         self.reason = reason
         self.message = message
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> Self:
+        """An error with the reason and the message of a verdict."""
+        return cls(verdict.reason, verdict.message)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The reason and the message, without the error."""
+        return Verdict(self.reason, self.message, transient=self.exit_code == EXIT_TRANSIENT)
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.message}"

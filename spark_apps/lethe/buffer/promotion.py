@@ -12,8 +12,8 @@ from typing import Final
 
 from lethe.base import names
 from lethe.base.objects import BufferedObject, ListedObject
+from lethe.base.verdict import Verdict
 from lethe.buffer.layout import BufferedBatch, fingerprint, is_data
-from lethe.contract.settings import Refusal
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger, get_many
 
 _DIGITS = 12
@@ -84,7 +84,7 @@ class WrittenFiles:
 class JudgedBatch:
     """A batch that is refused."""
 
-    refusal: Refusal
+    refusal: Verdict
     objects: tuple[BufferedObject, ...]
     """The objects that were checked."""
 
@@ -235,7 +235,7 @@ def _plain(o: ListedObject) -> BufferedObject:
 
 def reason_document(entry: BatchEntry) -> str:
     """The content of the reason file. It does not depend on the run that writes it."""
-    refusal = entry.refusal or Refusal("", "")
+    refusal = entry.refusal or Verdict("", "")
     document = {
         "batch": entry.id,
         "reason": refusal.reason,

@@ -16,8 +16,9 @@ from typing import ClassVar, Final, TypeAlias, assert_never
 
 from pydantic import Field
 
+from lethe.base.verdict import Verdict
 from lethe.contract.run import CONTRACT_VERSION, Provenance, Recorded, RunSpec
-from lethe.contract.settings import RecordedOperation, Refusal, RunFamily, RunKind
+from lethe.contract.settings import RecordedOperation, RunFamily, RunKind
 
 TERMINATION_MESSAGE_BYTES = 4096  # Kubernetes truncates longer messages
 LISTED_AT_MOST = 20  # entries of a list that may be long; its full length is in another field
@@ -74,14 +75,14 @@ class RefusedBatch(Recorded):
     message: str
 
     @classmethod
-    def of(cls, batch_id: str, refusal: Refusal) -> "RefusedBatch":
+    def of(cls, batch_id: str, verdict: Verdict) -> "RefusedBatch":
         """Name the batch of a refusal, for the result of a run."""
-        return cls(batch_id=batch_id, reason=refusal.reason, message=refusal.message)
+        return cls(batch_id=batch_id, reason=verdict.reason, message=verdict.message)
 
     @property
-    def refusal(self) -> Refusal:
+    def verdict(self) -> Verdict:
         """The reason and the message without the batch id, as the ledger stores them."""
-        return Refusal(self.reason, self.message)
+        return Verdict(self.reason, self.message)
 
 
 class RestatementPlan(Recorded):
@@ -171,9 +172,9 @@ class RequestResult(Recorded):
         return RequestOutcome.POSTPONED if self.again else RequestOutcome.REFUSED
 
     @property
-    def refusal(self) -> Refusal:
+    def verdict(self) -> Verdict:
         """Why it did not succeed."""
-        return Refusal(self.reason, self.message)
+        return Verdict(self.reason, self.message, transient=self.again)
 
 
 class VacuumPlanned(Recorded):
@@ -242,6 +243,11 @@ class RunResult(Recorded):
     ledger_files_removed: int = 0
     version: str = ""  # of the process that reports it (`lethe.version`); "": a version that does not report it
     not_tracked: str = ""  # why the table of batches does not contain this run; "": it does, or there is no such table
+
+    @property
+    def verdict(self) -> Verdict:
+        """Why the run failed; without a reason: it did not."""
+        return Verdict(self.reason, self.message)
 
     def compact(self) -> str:
         """JSON of at most 4096 bytes for the termination message.

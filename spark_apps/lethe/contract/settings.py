@@ -9,7 +9,6 @@ How many executors a run gets for the bytes that it reads. Pure. The operator an
 """
 
 import math
-import re
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Annotated, Any, Final, assert_never
@@ -322,29 +321,6 @@ class RunKind(Enum):
                 return False
             case _:
                 assert_never(self)
-
-
-_TEXT: Final = re.compile(r"([A-Z][A-Za-z]+): ")
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why a batch is not added, or a request is not carried out: a reason for programs, and a message for users."""
-
-    reason: str
-    """CamelCase, for programs; "": an earlier version stored none."""
-    message: str
-    """For users."""
-
-    def __str__(self) -> str:
-        """The text that ledgers store; `parse` reads it."""
-        return f"{self.reason}: {self.message}" if self.reason else self.message
-
-    @classmethod
-    def parse(cls, text: str) -> "Refusal":
-        """Read the text that `str` gives. A text that does not begin with a reason and a colon becomes the message."""
-        match = _TEXT.match(text)
-        return cls(match[1], text[match.end() :]) if match else cls("", text)
 
 
 # Iceberg's read.split.target-size: about as much as one task reads.

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, ValidationError
 
+from lethe.base.verdict import Verdict
 from lethe.contract.schema import ApiModel, Int32, Required, between, items, keyed_by, length
 
 ConditionStatus = Literal["True", "False", "Unknown"]
@@ -53,6 +54,11 @@ class Condition(ApiModel):
     def of(cls, type: str, status: ConditionStatus, reason: str, message: str = "") -> Self:
         """A condition that is not in a status yet, so it has no time of its transition."""
         return cls(type=type, status=status, reason=reason, message=message)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Its reason and its message, for an event or another condition."""
+        return Verdict(self.reason, self.message)
 
 
 Conditions = Annotated[tuple[Condition, ...] | None, keyed_by("type")]

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Final, assert_never
 
 from lethe.base import names
-from lethe.base.errors import InputError
+from lethe.base.verdict import Verdict
 from lethe.contract.run import DatasetRef
 from lethe.contract.settings import BufferLayout
 from lethe.uri import contains, is_local, overlap
@@ -166,19 +166,6 @@ def rejected(claim: Claim, uri: str) -> str:
 
 
 @dataclass(frozen=True)
-class Rejection:
-    """Why a URI must not be used."""
-
-    reason: str
-    message: str
-    """A sentence, without the name of the Dataset or Restatement in front."""
-
-    def error(self) -> InputError:
-        """An error with this reason and message, which asks the user to change something."""
-        return InputError(self.reason, self.message)
-
-
-@dataclass(frozen=True)
 class Around:
     """Facts about a buffer besides its content."""
 
@@ -247,7 +234,7 @@ def above_warehouse(field: str, uri: str, warehouses: Iterable[str]) -> str | No
 
 def buffer_rejection(
     uri: str, owner: Owner, around: Around, contents: Contents, adopt: bool, warehouses: Collection[str] = ()
-) -> Rejection | None:
+) -> Verdict | None:
     """Why a buffer must not be used; None: it may.
 
     Args:
@@ -262,14 +249,14 @@ def buffer_rejection(
             "location that does not overlap with a table."
         )
     if held is not None:
-        return Rejection(BUFFER_HOLDS_TABLE, f"{held} Nothing in it was moved or deleted.")
+        return Verdict(BUFFER_HOLDS_TABLE, f"{held} Nothing in it was moved or deleted.")
     holder = holder_of(around.claim, owner)
     match holder:
         case Holder.OTHERS:
             assert around.claim is not None
-            return Rejection(BUFFER_CLAIMED, rejected(around.claim, uri))
+            return Verdict(BUFFER_CLAIMED, rejected(around.claim, uri))
         case Holder.NONE if contents.unrelated and not adopt:
-            return Rejection(
+            return Verdict(
                 BUFFER_HOLDS_OTHER_OBJECTS,
                 f"spec.buffer.uri {uri} holds {contents.unrelated} folders or files that are not batches "
                 f"({_some(contents.unrelated_names, contents.unrelated)}), so it may belong to somebody else. "

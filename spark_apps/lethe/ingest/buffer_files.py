@@ -144,7 +144,7 @@ def check_some_were_read(unread: Sequence[RefusedBatch], batches: int) -> None:
 
 def why_unread(batch: RefusedBatch) -> str:
     """Why a batch waits, for the message of a run that continued without it."""
-    return f"could not be read ({batch.refusal})"
+    return f"could not be read ({batch.verdict})"
 
 
 def encode_columns(columns: pa.Schema) -> str:

@@ -8,7 +8,6 @@ and a time with one is not read as a local time. Errors name the row and the col
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NoReturn
 
@@ -16,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pa_json
 
+from lethe.base.verdict import Verdict
 from lethe.decoder.limits import TOO_COSTLY
 from lethe.ingest.buffer_store import BadFile
 from lethe.ingest.exact_values import converted_column, kind_of, shown
@@ -213,7 +213,7 @@ class _JsonLines:
         for row, line in self._lines():
             problem = _line_problem(line, self._columns.table, self._columns.ignore_unknown)
             if problem is not None:
-                raise BadFile(problem.reason, f"row {row}: {problem.text}")
+                raise BadFile(problem.reason, f"row {row}: {problem.message}")
         if not self._columns.ignore_unknown:
             self._refuse_other_columns(self._columns.table.names)
         number = re.search(r"in row (\d+)", arrow)
@@ -274,14 +274,8 @@ def refuse_other_value(line: bytes) -> NoReturn:
         BadFile: The file cannot be used, and reading it again does not change that.
     """
     problem = _line_problem(line, pa.schema([]), ignore_unknown=True)
-    problem = problem or _Problem("it is not readable as JSON, expected one object per line", "UnreadableFile")
-    raise BadFile(problem.reason, problem.text)
-
-
-@dataclass(frozen=True)
-class _Problem:
-    text: str
-    reason: str = "SchemaMismatch"
+    problem = problem or Verdict("UnreadableFile", "it is not readable as JSON, expected one object per line")
+    raise BadFile(problem.reason, problem.message)
 
 
 class _Number(str):
@@ -310,26 +304,26 @@ def _loads(line: bytes) -> Any:
     )
 
 
-def _line_problem(line: bytes, table: pa.Schema, ignore_unknown: bool) -> _Problem | None:
+def _line_problem(line: bytes, table: pa.Schema, ignore_unknown: bool) -> Verdict | None:
     unreadable = "UnreadableFile"
     try:
         document = _loads(line)
     except RecursionError:
-        return _Problem("it nests too deep", TOO_COSTLY)
+        return Verdict(TOO_COSTLY, "it nests too deep")
     except json.JSONDecodeError as e:
         if e.msg == "Extra data" and line.decode()[e.pos :].lstrip().startswith(("{", "[", ",")):
-            return _Problem("the line holds several JSON values, expected one object per line", unreadable)
+            return Verdict(unreadable, "the line holds several JSON values, expected one object per line")
         if line.lstrip().startswith(b"["):
-            return _Problem("it is a JSON array, expected one object per line", unreadable)
-        return _Problem("it is not readable as JSON, expected one object per line", unreadable)
+            return Verdict(unreadable, "it is a JSON array, expected one object per line")
+        return Verdict(unreadable, "it is not readable as JSON, expected one object per line")
     except ValueError:
-        return _Problem("it is not readable as JSON, expected one object per line", unreadable)
+        return Verdict(unreadable, "it is not readable as JSON, expected one object per line")
     if not isinstance(document, _Pairs):
-        return _Problem(f"it is {_kind(document)}, expected one JSON object per line", unreadable)
+        return Verdict(unreadable, f"it is {_kind(document)}, expected one JSON object per line")
     fields = {f.name: f.type for f in table}
     for key, value in document:
         if sum(k == key for k, _ in document) > 1:
-            return _Problem(f"column {shown(key)} is given twice", unreadable)
+            return Verdict(unreadable, f"column {shown(key)} is given twice")
         target = fields.get(key)
         if target is None:
             if not ignore_unknown and (problem := _constant_in(value, shown(key))):
@@ -339,15 +333,15 @@ def _line_problem(line: bytes, table: pa.Schema, ignore_unknown: bool) -> _Probl
     return None
 
 
-def _constant_in(value: Any, path: str) -> _Problem | None:
+def _constant_in(value: Any, path: str) -> Verdict | None:
     """A problem of JSON itself in a value that the table has no type for."""
     if isinstance(value, _JsonConstant):
-        return _Problem(f"column {path} holds {value}, which JSON does not have", "UnreadableFile")
+        return Verdict("UnreadableFile", f"column {path} holds {value}, which JSON does not have")
     if isinstance(value, _Pairs):
         keys = [k for k, _ in value]
         for key, part in value:
             if keys.count(key) > 1:
-                return _Problem(f"column {path}.{shown(key)} is given twice", "UnreadableFile")
+                return Verdict("UnreadableFile", f"column {path}.{shown(key)} is given twice")
             if place := _constant_in(part, f"{path}.{shown(key)}"):
                 return place
     elif isinstance(value, list):
@@ -355,7 +349,7 @@ def _constant_in(value: Any, path: str) -> _Problem | None:
     return None
 
 
-def _problem(value: Any, target: pa.DataType, path: str, ignore_unknown: bool) -> _Problem | None:
+def _problem(value: Any, target: pa.DataType, path: str, ignore_unknown: bool) -> Verdict | None:
     """Why a value is not of a type."""
     if value is None:
         return None
@@ -367,7 +361,9 @@ def _problem(value: Any, target: pa.DataType, path: str, ignore_unknown: bool) -
             if key not in fields:
                 if ignore_unknown:
                     continue
-                return _Problem(f"column {path}.{shown(key)} is only in the file, expected no such field")
+                return Verdict(
+                    "SchemaMismatch", f"column {path}.{shown(key)} is only in the file, expected no such field"
+                )
             if problem := _problem(part, fields[key], f"{path}.{key}", ignore_unknown):
                 return problem
         return None
@@ -375,7 +371,7 @@ def _problem(value: Any, target: pa.DataType, path: str, ignore_unknown: bool) -
         parts = (_problem(part, target.value_type, f"{path}.element", ignore_unknown) for part in value)
         return next((p for p in parts if p), None)
     text = _leaf_problem(value, target)
-    return _Problem(f"column {path} {text}") if text else None
+    return Verdict("SchemaMismatch", f"column {path} {text}") if text else None
 
 
 def _leaf_problem(value: Any, target: pa.DataType) -> str | None:

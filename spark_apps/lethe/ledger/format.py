@@ -18,7 +18,7 @@ import numpy as np
 from fastavro.write import Writer
 
 from lethe.base.objects import BufferedObject
-from lethe.contract.settings import Refusal
+from lethe.base.verdict import Verdict
 from lethe.ledger.ledger import BatchEntry, BatchState, Carrier, Ranges, RequestEntry
 from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker, PurgedFile, Tombstone
 
@@ -405,7 +405,7 @@ BATCHES: PartFormat[str, BatchEntry] = PartFormat(
         rows=r["rows"],
         bytes=r["bytes"],
         snapshot_id=r["snapshotId"],
-        refusal=None if r["refusal"] is None else Refusal.parse(r["refusal"]),
+        refusal=None if r["refusal"] is None else Verdict.parse(r["refusal"]),
         objects=tuple(BufferedObject(o["key"], o["size"], o["etag"], o["sequencer"]) for o in r["objects"]),
         partitions=None if r["partitions"] is None else tuple(r["partitions"]),
         evict_by=r["evictBy"],

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from lethe.base.objects import BufferedObject
-from lethe.contract.settings import Refusal
+from lethe.base.verdict import Verdict
 from lethe.ledger.root import Statistics
 from lethe.ledger.tombstone import Erasure, PurgedFile, Tombstone, merged, purged_after
 
@@ -130,7 +130,7 @@ class BatchEntry:
     snapshot_id: int | None = None
     """The snapshot of the commit that promoted it; filled in when it is read."""
     objects: tuple[BufferedObject, ...] = ()
-    refusal: Refusal | None = None
+    refusal: Verdict | None = None
     """Why it was refused; None: not refused."""
     partitions: tuple[str, ...] | None = None
     """The partitions that its rows may be in, as `lethe.files.bounds` writes them; None: any."""

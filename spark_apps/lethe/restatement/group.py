@@ -12,8 +12,9 @@ from datetime import datetime
 from heapq import heappop, heappush
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from lethe.base.errors import InputError, LedgerError, LetheError, TableError
+from lethe.base.errors import InputError, LedgerError, TableError
 from lethe.base.ids import MAX_BATCH_ID_LENGTH
+from lethe.base.verdict import Verdict
 from lethe.contract.result import RequestResult, RestatementPlan
 from lethe.contract.run import RestatementRequest
 from lethe.files.bounds import FileBounds, split_by_bounds
@@ -241,7 +242,7 @@ def plan_group(
             except (LedgerError, TableError):
                 raise  # it concerns all requests: a user must repair the ledger or accept the table
             except InputError as e:
-                out = set_aside(request, e)
+                out = set_aside(request, e.verdict)
         if out is not None:
             results[request.key] = out
             late |= dict.fromkeys(place.creates, request.name) if out.again else {}
@@ -260,20 +261,16 @@ def plan_group(
     return GroupPlan(delta, results, tuple(carried_out), tuple(adds), tuple(erases))
 
 
-def set_aside(request: RestatementRequest, error: LetheError, again: bool = False) -> RequestResult:
-    """The result of a request that this error excludes from the group.
-
-    Args:
-        again: True: the request is postponed; False: it is refused.
-    """
+def set_aside(request: RestatementRequest, verdict: Verdict) -> RequestResult:
+    """The result of a request that is excluded from the group: postponed for a transient reason, refused for another."""
     by_reference = bool(request.batch_ids_sha256 and request.batch_ids)
     return RequestResult(
         key=request.key,
         name=request.name,
         succeeded=False,
-        again=again,
-        reason=error.reason,
-        message=error.message,
+        again=verdict.transient,
+        reason=verdict.reason,
+        message=verdict.message,
         group_size=0,
         batch_ids_count=len(request.batch_ids) if by_reference else None,
         batch_ids_sha256=request.batch_ids_sha256 if by_reference else None,
@@ -290,7 +287,7 @@ def _waits(request: RestatementRequest, place: Dependencies, late: Mapping[Thing
     if dependency is None:
         return None
     text = f"Restatement {request.name} depends on Restatement {dependency}, which was not carried out yet, and waits for it."
-    return set_aside(request, LetheError("WaitingForRestatement", text), again=True)
+    return set_aside(request, Verdict("WaitingForRestatement", text, transient=True))
 
 
 def _waits_for_rows(request: RestatementRequest, adds: Sequence[str], undos: Sequence[str]) -> RequestResult | None:
@@ -312,7 +309,7 @@ def _waits_for_rows(request: RestatementRequest, adds: Sequence[str], undos: Seq
     text = (
         f"Restatement {request.name} {verb} rows that may be in {place}, and waits until that Restatement is committed."
     )
-    return set_aside(request, LetheError("WaitingForRestatement", text), again=True)
+    return set_aside(request, Verdict("WaitingForRestatement", text, transient=True))
 
 
 def _fetch(ledger: Ledger, requests: Sequence[RestatementRequest], field_id: int) -> None:
@@ -367,7 +364,7 @@ def plan_dry_run(
     except (LedgerError, TableError):
         raise
     except InputError as e:
-        return set_aside(request, e)
+        return set_aside(request, e.verdict)
     if searched is not None:
         plan = RestatementPlan(files=len(searched), bytes=sum(f.size for f in searched), whole_files=0)
         return _untouched(planned.result, plan)

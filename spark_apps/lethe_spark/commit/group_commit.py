@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 from lethe.base.errors import ConflictError, InputError, TransientError
+from lethe.base.verdict import Verdict
 from lethe.contract.result import RequestResult, RestatementGroupResult, RunOutcome
 from lethe.contract.run import RestatementRequest, RunSpec
 from lethe.files.native_deletes import with_purged
@@ -222,7 +223,7 @@ class GroupCommit:
             done = commit_on_ledger(self.context, self.table, plan, attempts, base)
         except CannotLift as e:
             by_key = {r.key: r for r in self.requests}
-            aside[e.key] = set_aside(by_key[e.key], e.error, e.again)
+            aside[e.key] = set_aside(by_key[e.key], replace(e.error.verdict, transient=e.again))
             done = Committed(None, None)
         except (InputError, ConflictError):
             discard(self.table, (*unpublished, *self.masker.written), attempts)
@@ -273,8 +274,10 @@ class GroupCommit:
             "an Undo may have allowed more batches to be promoted since the buffer was listed. The run waits "
             "for the next listing and for these batches."
         )
-        error = "BufferBeingListed"
-        return {r.key: set_aside(r, InputError(error, f"Restatement {r.name}: {text}"), again=True) for r in searching}
+        return {
+            r.key: set_aside(r, Verdict("BufferBeingListed", f"Restatement {r.name}: {text}", transient=True))
+            for r in searching
+        }
 
 
 def unknown_ids_of(ledger: Ledger, requests: Sequence[RestatementRequest]) -> list[str]:

@@ -5,6 +5,7 @@ A replacement or a list that cannot be used affects only its own request.
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 from lethe.base import names
 from lethe.base.errors import InputError, TransientError
 from lethe.base.objects import BufferedObject
+from lethe.base.verdict import Verdict
 from lethe.buffer.layout import is_data
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
@@ -50,7 +52,7 @@ def with_ids(
         try:
             lists = _read(request, properties, table_location)
         except (InputError, TransientError) as e:
-            return request, set_aside(request, e, again=isinstance(e, TransientError))
+            return request, set_aside(request, e.verdict)
         return request.model_copy(update={"batch_ids": lists.ids, "batch_ids_sha256": lists.sha256}), None
 
     with ThreadPoolExecutor(READ_AT_ONCE, thread_name_prefix="lethe-ids") as pool:
@@ -135,12 +137,12 @@ def find_replacements(
             check_place("it", uri, around)
             return request, _files(uri, buffer, store(urlsplit(uri).scheme or "file"))
         except InputError as e:
-            return request, refused(request, e.reason, e.message)
+            return request, not_usable(request, e.verdict)
         except StoreError as e:
             reason, text = _ADVICE.get(e.code, ("", ""))
             if not reason:
                 raise
-            return request, not_now(request, reason, text)
+            return request, not_usable(request, Verdict(reason, f"{text}.", transient=True))
 
     with ThreadPoolExecutor(LISTED_AT_ONCE, thread_name_prefix="lethe-list") as pool:
         return list(pool.map(find, requests))
@@ -176,16 +178,8 @@ def _files(uri: str, buffer: str, store: ObjectStore) -> tuple[BufferedObject, .
     return objects
 
 
-def refused(request: RestatementRequest, reason: str, message: str) -> RequestResult:
-    """The result of a request whose replacement can never be used."""
-    return set_aside(request, InputError(reason, f"{_where(request)}: {message}"))
-
-
-def not_now(request: RestatementRequest, reason: str, message: str) -> RequestResult:
-    """The result of a request whose replacement cannot be used now."""
-    return set_aside(request, TransientError(reason, f"{_where(request)}: {message}."), again=True)
-
-
-def _where(request: RestatementRequest) -> str:
+def not_usable(request: RestatementRequest, verdict: Verdict) -> RequestResult:
+    """The result of a request whose replacement cannot be used: not now, or never."""
     assert request.replacement is not None
-    return f"Restatement {request.name}: spec.replacement.uri {request.replacement.uri}"
+    where = f"Restatement {request.name}: spec.replacement.uri {request.replacement.uri}"
+    return set_aside(request, replace(verdict, message=f"{where}: {verdict.message}"))

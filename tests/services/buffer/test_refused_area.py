@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from lethe.base.objects import BufferedObject
+from lethe.base.verdict import Verdict
 from lethe.buffer.layout import is_data
 from lethe.buffer.promotion import is_file, refused_folder
 from lethe.contract.run import BufferRef
-from lethe.contract.settings import Refusal
 from lethe.ledger.ledger import BatchEntry, BatchState
 from lethe.storage.object_store import open_store
 from lethe_spark.jobs.consolidation.promote import set_one_aside
@@ -60,7 +60,7 @@ def refused(uri: str, properties: dict[str, str], put: Callable[[str, bytes], ob
     objects = [BufferedObject(o.key, o.size, o.etag) for o in open_store(uri, properties).list(uri) if is_data(o.key)]
     now = datetime.now(UTC) + timedelta(seconds=1)
     entry = BatchEntry(
-        "A", BatchState.REFUSED, RUN, now, refusal=Refusal("UnreadableFile", "p2: why"), objects=tuple(objects)
+        "A", BatchState.REFUSED, RUN, now, refusal=Verdict("UnreadableFile", "p2: why"), objects=tuple(objects)
     )
     return Buffer(uri, properties, entry, put)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from lethe import batches_table as tracking
+from lethe.base.verdict import Verdict
 from lethe.buffer.digest import BufferDigest
 from lethe.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, VACUUM_POLICIES, Away, ResourceKind
 from lethe.ledger.ledger import BatchState
@@ -331,7 +332,7 @@ def test_of_many_restatements_only_those_that_change_cost_a_request(lake: SmallL
 
 
 def succeeded() -> dict[str, Any]:
-    standing = Assessment(RestatementPhase.SUCCEEDED, "True", "Succeeded", "3 rows deleted.")
+    standing = Assessment(RestatementPhase.SUCCEEDED, "True", Verdict("Succeeded", "3 rows deleted."))
     return dict(document(restatement_status.status(a_restatement(), standing, NOW)))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lethe.base.verdict import Verdict
 from lethe.contract.status import SourceStatus
 from lethe.kube import NotFound
 from lethe_inlet import serving
@@ -138,7 +139,7 @@ def test_prometheus_sees_which_sources_are_read_and_why_one_is_not(api: FakeApi,
     api.bodies = [a_body(), a_body("other")]
     served.look()
     FakeSource.made[0].report(is_reading(STARTING))
-    FakeSource.made[1].report(failing(STARTING, Reason.SOURCE_DENIED, "no right"))
+    FakeSource.made[1].report(failing(STARTING, Verdict(Reason.SOURCE_DENIED, "no right")))
 
     metrics = InletMetrics(served.sources).registry
 

@@ -12,7 +12,7 @@ from lethe_operator.actions import Event
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, TableView, VacuumJob
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
-from lethe_operator.vacuum.decide import VacuumVerdict, decide_vacuum
+from lethe_operator.vacuum.decide import VacuumChoice, decide_vacuum
 
 from tests.support.builders import NOW, a_ledger, a_run_result
 from tests.support.resources import SETTINGS, a_dataset, a_run, a_table, a_world, an_attempt
@@ -55,7 +55,7 @@ class VacuumStory:
             self.ledger, head_id=self.head, run_ids=frozenset(self.committed), claim=f"ns/{self.name}", **self.view
         )
 
-    def decide(self, **world: Any) -> VacuumVerdict:
+    def decide(self, **world: Any) -> VacuumChoice:
         """Decide and remember, as a reconcile does."""
         seen = a_world(
             table=self.table,

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from lethe.base import names
 from lethe.base.errors import InputError, TransientError
+from lethe.base.verdict import Verdict
 from lethe.buffer.batch_rows import BatchRow
 from lethe.buffer.layout import BufferedBatch, NoBatch
 from lethe.buffer.notifications import with_sequencer
@@ -18,7 +19,6 @@ from lethe.buffer.promotion import JudgedBatch, WrittenBatch, is_mixed, mixed_me
 from lethe.buffer.selection import SelectedBatches, find
 from lethe.contract.result import Phase
 from lethe.contract.run import SeenObject
-from lethe.contract.settings import Refusal
 from lethe.guards import claim as guards
 from lethe.guards.claim import (
     BUFFER_CLAIMED,
@@ -129,7 +129,7 @@ def claim_buffer(context: Run, table: IcebergTable, on_object: Callable[[], None
         contents = _contents(context, on_object)
     rejection = buffer_rejection(uri, owner, seen, contents, spec.buffer.adopt, _warehouses(context))
     if rejection is not None:
-        raise rejection.error()
+        raise InputError.of(rejection)
     adopted = Adopted(contents.unrelated, tuple(contents.unrelated_names))
     claim = take_claim(uri, properties, owner, spec.buffer.layout, adopted)
     if holder_of(claim, owner) is not Holder.OURS:
@@ -276,7 +276,7 @@ def _mixed(
     uri = context.spec.buffer.uri
     store = open_store(uri, context.catalog_properties)
     return {
-        e.id: JudgedBatch(Refusal("RefusedFilesLeft", mixed_message(e, uri)), requested[e.id].data_objects)
+        e.id: JudgedBatch(Verdict("RefusedFilesLeft", mixed_message(e, uri)), requested[e.id].data_objects)
         for e in doubtful
         if store.head(reason_uri(uri, e)) is not None
     }

@@ -94,7 +94,7 @@ def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterab
         i: WrittenBatch(i, rows, found[i].bytes, found[i].data_objects) for i, rows in done.rows_per_batch.items()
     }
     missing |= {u.batch_id: why_unread(u) for u in done.unread}
-    refused = {r.batch_id: JudgedBatch(r.refusal, found[r.batch_id].data_objects) for r in done.refused}
+    refused = {r.batch_id: JudgedBatch(r.verdict, found[r.batch_id].data_objects) for r in done.refused}
     context.step("after-write")
     written = WrittenBatches(
         files,

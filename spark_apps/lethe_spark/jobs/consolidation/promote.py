@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 from lethe.base import names
 from lethe.base.errors import InputError, LetheError
 from lethe.base.objects import BufferedObject
+from lethe.base.verdict import Verdict
 from lethe.buffer.batch_rows import BatchRow
 from lethe.buffer.layout import BufferedBatch, is_of_batch, layout_of
 from lethe.buffer.promotion import (
@@ -30,7 +31,7 @@ from lethe.buffer.promotion import (
     plan_removal,
 )
 from lethe.contract.result import LISTED_AT_MOST, ConsolidationResult, RefusedBatch, RunOutcome
-from lethe.contract.settings import FileFormat, Refusal, SchemaEvolution
+from lethe.contract.settings import FileFormat, SchemaEvolution
 from lethe.ingest.buffer_files import check_some_were_read, refusal_of, why_unread
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.registrable import Footer, FooterReader, RegisterTarget
@@ -225,7 +226,7 @@ def _written(
             elif any(place(f.uri) in live for f in footers[i]):
                 missing[i] = ADDED_BY_OTHERS  # a refusal would move files of the table out of the buffer
             else:
-                refused[i] = JudgedBatch(refusal.refusal, batch.data_objects)
+                refused[i] = JudgedBatch(refusal.verdict, batch.data_objects)
             continue
         rows = 0
         for f in sorted(footers[i], key=lambda f: f.uri):
@@ -371,7 +372,7 @@ def _staged(context: Run, table: IcebergTable) -> WrittenBatches | None:
         return tuple(BufferedObject(*fields) for fields in entry["objects"])
 
     batches = {b["id"]: WrittenBatch(b["id"], b["rows"], b["bytes"], objects(b)) for b in document["batches"]}
-    refused = {r["id"]: JudgedBatch(Refusal(r["reason"], r["message"]), objects(r)) for r in document["refused"]}
+    refused = {r["id"]: JudgedBatch(Verdict(r["reason"], r["message"]), objects(r)) for r in document["refused"]}
     log.info("found %d batches staged by an earlier attempt", len(batches))
     return WrittenBatches(staged.files, batches, refused, staged.snapshot_id, document["missing"])
 

@@ -115,7 +115,7 @@ def unusable_keys(requests: Iterable[RestatementRequest], base: Base) -> dict[st
         try:
             key_columns(request, base.iceberg.schema(), base.field_id, base.facts.name)
         except InputError as e:
-            aside[request.key] = set_aside(request, e)
+            aside[request.key] = set_aside(request, e.verdict)
     return aside
 
 
@@ -239,10 +239,8 @@ class RowEraser:
                     if request.by_keys
                     else wanted_by(request, base)
                 )
-            except InputError as e:
-                aside[request.key] = set_aside(request, e)
-            except TransientError as e:
-                aside[request.key] = set_aside(request, e, again=True)
+            except (InputError, TransientError) as e:
+                aside[request.key] = set_aside(request, e.verdict)
             else:
                 if self._wanted.get(request.key) != search:
                     # The request is new, the values were changed, or another column has this name now.
@@ -285,7 +283,11 @@ class RowEraser:
         for c in files:
             for key in c.keys if c.path in self._unsure else ():
                 first.setdefault(key, c.path)
-        return {r.key: set_aside(r, _not_searchable(r, self._unsure[first[r.key]])) for r in requests if r.key in first}
+        return {
+            r.key: set_aside(r, _not_searchable(r, self._unsure[first[r.key]]).verdict)
+            for r in requests
+            if r.key in first
+        }
 
     def _fresh(
         self, keys: Sequence[str], deleted: Mapping[str, HiddenRows]

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from lethe.base.errors import InputError, LedgerError, TableError, TransientError
+from lethe.base.verdict import Verdict
 from lethe.contract.result import Phase, RequestResult, RestatementGroupResult, RunOutcome
 from lethe.contract.run import RestatementRequest
 from lethe.contract.settings import NativeDeletes
@@ -29,7 +30,7 @@ from lethe_spark.commit.group_commit import (
 from lethe_spark.commit.ledger_commit import noted_run
 from lethe_spark.commit.masking import NativeMasker, mask_rest, native_kind
 from lethe_spark.commit.opening import open_table
-from lethe_spark.commit.replacement_files import not_now, refused, with_ids
+from lethe_spark.commit.replacement_files import not_usable, with_ids
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.ingest import BatchSource, write_into
 from lethe_spark.jobs.clean_up import finished
@@ -70,13 +71,14 @@ def write_replacements(
     except (LedgerError, TableError):
         raise
     except InputError as e:  # the table accepts none of the rows; requests that write no rows go on
-        return Replacements(aside=aside | {r.key: set_aside(r, e) for r, _ in sources})
+        return Replacements(aside=aside | {r.key: set_aside(r, e.verdict) for r, _ in sources})
     context.reporter.rows(done.rows, sum(bytes_of.values()))
     asked = {s.id: r for r, s in sources}
     for bad in done.refused:
-        aside[asked[bad.batch_id].key] = refused(asked[bad.batch_id], bad.reason, bad.message)
+        aside[asked[bad.batch_id].key] = not_usable(asked[bad.batch_id], bad.verdict)
     for bad in done.unread:
-        aside[asked[bad.batch_id].key] = not_now(asked[bad.batch_id], bad.reason, bad.message)
+        not_now = Verdict(bad.reason, f"{bad.message}.", transient=True)
+        aside[asked[bad.batch_id].key] = not_usable(asked[bad.batch_id], not_now)
     context.step("after-write")
     rows = {asked[i].key: ReplacementRows(n, bytes_of[i]) for i, n in done.rows_per_batch.items()}
     keys = {asked[i].key: table_ for i, table_ in done.keys.items()}
@@ -171,7 +173,7 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Res
             try:
                 searches[r.key] = wanted_by(r, base)
             except (InputError, TransientError) as e:
-                aside[r.key] = set_aside(r, e, again=isinstance(e, TransientError))
+                aside[r.key] = set_aside(r, e.verdict)
     held = candidates(base.iceberg, base.facts.head_id, searches)
     searched = {key: [c for c in held if key in c.keys] for key in searches}
     unknown_ids = unknown_ids_of(base.ledger, requests)

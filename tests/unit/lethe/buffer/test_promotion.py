@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from lethe.base.objects import BufferedObject, ListedObject
+from lethe.base.verdict import Verdict
 from lethe.buffer.layout import BufferedBatch
 from lethe.buffer.promotion import (
     JudgedBatch,
@@ -27,12 +28,11 @@ from lethe.buffer.promotion import (
     reason_uri,
     refused_folder,
 )
-from lethe.contract.settings import Refusal
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger
 
 from tests.support.builders import NOW, RUN, a_batch, a_ledger, ago, an_object, listed
 
-BAD = Refusal.parse("bad")
+BAD = Verdict.parse("bad")
 EVERY_STATE = a_ledger(
     batches=[
         a_batch("promoted"),
@@ -67,13 +67,13 @@ def test_a_batch_deleted_before_it_arrived_is_withheld_and_reported() -> None:
 
 
 def test_a_publication_records_each_object_so_that_retention_deletes_nothing_else() -> None:
-    refused = {"X": JudgedBatch(Refusal("CorruptFile", "x.parquet"), (an_object("X"),))}
+    refused = {"X": JudgedBatch(Verdict("CorruptFile", "x.parquet"), (an_object("X"),))}
 
     entries = {b.id: b for b in published("A", "B", refused=refused).set_batches}
 
     assert {i: str(b.state) for i, b in entries.items()} == {"A": "promoted", "B": "promoted", "X": "refused"}
     assert (entries["A"].objects, entries["A"].rows, entries["A"].run) == ((an_object("A"),), 3, RUN)
-    assert (entries["X"].objects, entries["X"].refusal) == ((an_object("X"),), Refusal("CorruptFile", "x.parquet"))
+    assert (entries["X"].objects, entries["X"].refusal) == ((an_object("X"),), Verdict("CorruptFile", "x.parquet"))
 
 
 @pytest.mark.parametrize(

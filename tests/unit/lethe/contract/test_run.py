@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.ids import MAX_BATCH_ID_LENGTH
+from lethe.base.verdict import Verdict
 from lethe.contract.result import (
     LISTED_AT_MOST,
     ConsolidationResult,
@@ -23,7 +24,6 @@ from lethe.contract.result import (
     parse_result,
 )
 from lethe.contract.run import Manager, Provenance, RunKind, RunPointer, is_pointer, parse_run
-from lethe.contract.settings import Refusal
 from lethe.ledger.format import BATCHES
 from lethe.ledger.ledger import BatchState, RequestEntry
 from lethe.restatement.plan import recalled
@@ -167,7 +167,7 @@ def test_the_end_of_a_run_always_fits_the_termination_message(reason: str, messa
     assert message.startswith(read.message)
 
 
-REFUSAL = Refusal("SchemaMismatch", "p2: column v: text")
+REFUSAL = Verdict("SchemaMismatch", "p2: column v: text")
 
 
 def test_a_refusal_survives_the_ledger_and_the_result() -> None:
@@ -176,12 +176,12 @@ def test_a_refusal_survives_the_ledger_and_the_result() -> None:
 
     assert record["refusal"] == "SchemaMismatch: p2: column v: text"
     assert BATCHES.of_record(record) == entry
-    assert RefusedBatch.of("A", REFUSAL).refusal == REFUSAL
+    assert RefusedBatch.of("A", REFUSAL).verdict == REFUSAL
 
 
 @pytest.mark.parametrize("text", ["nobody knows why", "a reason: with a blank", "", "Reason:without a blank"])
 def test_a_text_of_an_earlier_version_is_kept_as_it_is(text: str) -> None:
-    found = Refusal.parse(text)
+    found = Verdict.parse(text)
 
     assert (found.reason, found.message, str(found)) == ("", text, text)
     assert str(replace(found, reason="Why")) == f"Why: {text}"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import LedgerError
 from lethe.base.objects import BufferedObject
-from lethe.contract.settings import Refusal
+from lethe.base.verdict import Verdict
 from lethe.ledger import format
 from lethe.ledger.format import ENTRIES_PER_BLOCK, INDEXED_FROM, Index
 from lethe.ledger.ledger import BatchEntry, BatchState, Carrier, Ranges, RequestEntry
@@ -44,7 +44,7 @@ batches = st.builds(
     st.none() | longs,
     st.none() | longs,
     st.lists(st.builds(BufferedObject, text, longs, text), max_size=3).map(tuple),
-    st.none() | text.map(Refusal.parse),
+    st.none() | text.map(Verdict.parse),
     st.none() | st.lists(text, max_size=2).map(tuple),
     st.none() | times,
     st.booleans(),

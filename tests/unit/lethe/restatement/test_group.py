@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.base.errors import InputError, TransientError
+from lethe.base.errors import InputError
+from lethe.base.verdict import Verdict
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.ledger.ledger import BatchState, Ledger, apply
@@ -45,7 +46,7 @@ def reasons(planned: GroupPlan) -> dict[str, str]:
 
 
 def unread(request: RestatementRequest) -> dict[str, RequestResult]:
-    return {request.key: set_aside(request, TransientError("AccessDenied", "not now"), again=True)}
+    return {request.key: set_aside(request, Verdict("AccessDenied", "not now", transient=True))}
 
 
 # --- one change -----------------------------------------------------------------------------------------------------
@@ -120,7 +121,7 @@ def test_where_native_deletes_are_written_who_takes_back_a_replacement_of_the_gr
 
 def test_what_builds_on_a_replacement_that_is_refused_does_not_wait_for_it() -> None:
     """It was refused for good: as if it had never been asked for."""
-    planned = plan(LEDGER, FIRST, SECOND, aside={FIRST.key: set_aside(FIRST, InputError("UnreadableFile", "broken"))})
+    planned = plan(LEDGER, FIRST, SECOND, aside={FIRST.key: set_aside(FIRST, Verdict("UnreadableFile", "broken"))})
 
     assert reasons(planned) == {"first": "UnreadableFile", "second": ""}
     assert planned.delta == plan(LEDGER, SECOND).delta
@@ -170,7 +171,7 @@ def one_by_one(ledger: Ledger, requests: Sequence[RestatementRequest]) -> tuple[
         try:
             planned = plan_restatement(ledger, request, PlanScope(RUN, NOW, FIELD), ROWS)
         except InputError as e:
-            results[request.key] = set_aside(request, e)
+            results[request.key] = set_aside(request, e.verdict)
             continue
         results[request.key] = planned.result
         if not isinstance(planned, AlreadyDone):
@@ -280,7 +281,7 @@ def test_changes_by_keys_go_after_the_replacements_before_them_and_before_an_era
         assert planned.results[waiting.key].reason == "WaitingForRestatement"
     assert "replaces rows that may be in the replacement of Restatement ns/older" in both.results[younger.key].message
     assert (with_replay.adds, with_replay.erases) == ((replay.key,), ())
-    damaged = {older.key: set_aside(older, InputError("DuplicateKey", "twice"))}
+    damaged = {older.key: set_aside(older, Verdict("DuplicateKey", "twice"))}
     assert plan(LEDGER, older, younger, aside=damaged).adds == (younger.key,)
 
 

@@ -42,7 +42,11 @@ def test_statuses_of_waiting_restatements_are_written_gradually_and_those_of_end
 def test_an_event_for_each_member_is_posted_for_small_groups_only() -> None:
     def told(size: int) -> list[str]:
         ledger = a_ledger(requests=[a_request_entry(r.key, group_size=size) for r in R[:2]])
-        return [e.reason for e in decided(*R[:2], world={"table": a_table(ledger)}).events if e.kind == "Restatement"]
+        return [
+            e.verdict.reason
+            for e in decided(*R[:2], world={"table": a_table(ledger)}).events
+            if e.kind == "Restatement"
+        ]
 
     assert told(20) == ["Succeeded", "Succeeded"]
     assert told(21) == []

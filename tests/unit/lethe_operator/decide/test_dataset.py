@@ -295,7 +295,7 @@ def test_a_driver_with_a_result_has_not_ended_before_its_job_has() -> None:
     actions = decided(a_world(A, runs=(a_run(spec, an_attempt(spec, progress=progress)),)))
 
     assert actions.dataset_status["runs"][0]["phase"] == "Ending"  # type: ignore[index]
-    assert tuple(e for e in actions.events if e.reason == "RunFailed") == ()
+    assert tuple(e for e in actions.events if e.verdict.reason == "RunFailed") == ()
 
 
 def test_a_run_whose_pod_died_after_its_commit_has_succeeded() -> None:
@@ -319,8 +319,10 @@ def test_an_end_is_an_event_once() -> None:
     first = decided(world)
     again = decided(world, a_dataset(status=first.dataset_status, **EAGER))
 
-    assert [e.reason for e in first.events if e.reason.startswith("Run")] == ["RunSucceeded"]
-    assert "1 batches promoted, 100 rows" in next(e.message for e in first.events if e.reason == "RunSucceeded")
+    assert [e.verdict.reason for e in first.events if e.verdict.reason.startswith("Run")] == ["RunSucceeded"]
+    assert "1 batches promoted, 100 rows" in next(
+        e.verdict.message for e in first.events if e.verdict.reason == "RunSucceeded"
+    )
     assert again.events == ()
 
 

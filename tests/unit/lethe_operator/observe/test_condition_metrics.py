@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from lethe.base.verdict import Verdict
 from lethe.contract.status import Condition
 from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
 from lethe_operator import conditions
@@ -14,8 +15,8 @@ from tests.support.builders import NOW
 from tests.support.resources import a_dataset_body, a_policy_body, a_restatement_body
 from tests.support.statuses import document
 
-HEALTHY = conditions.healthy("Promoting", "")
-STALLED = conditions.stalled("TableNotAdopted", "")
+HEALTHY = conditions.healthy(Verdict("Promoting", ""))
+STALLED = conditions.stalled(Verdict("TableNotAdopted", ""))
 FLIGHTS = {"namespace": "ns", "dataset": "flights"}
 
 
@@ -55,7 +56,9 @@ def test_the_reason_of_now_is_the_only_one() -> None:
 
 def test_a_dataset_with_an_invalid_spec_is_shown_too() -> None:
     objects = WatchedObjects()
-    body = a_dataset_body(status=a_status(*conditions.stalled("InvalidSpec", "")), consolidation={"triggers": 3})
+    body = a_dataset_body(
+        status=a_status(*conditions.stalled(Verdict("InvalidSpec", ""))), consolidation={"triggers": 3}
+    )
     objects.record_event(DATASETS, "ADDED", body)
 
     assert shown(objects)["lethe_dataset_stalled"] == [({**FLIGHTS, "reason": "InvalidSpec"}, 1)]
@@ -66,9 +69,9 @@ def test_a_restatement_is_shown_until_it_has_succeeded() -> None:
     succeeded = Condition.of(conditions.SUCCEEDED, conditions.TRUE, "Succeeded")
     failed = Condition.of(conditions.SUCCEEDED, conditions.FALSE, "UnknownBatch")
     for name, found in (
-        ("done", (*conditions.healthy("Succeeded", ""), succeeded)),
-        ("failed", (*conditions.stalled("UnknownBatch", ""), failed)),
-        ("queued", conditions.waiting("Queued", "")),
+        ("done", (*conditions.healthy(Verdict("Succeeded", "")), succeeded)),
+        ("failed", (*conditions.stalled(Verdict("UnknownBatch", "")), failed)),
+        ("queued", conditions.waiting(Verdict("Queued", ""))),
     ):
         objects.record_event(RESTATEMENTS, "ADDED", a_restatement_body(name, status=a_status(*found)))
 
@@ -86,7 +89,7 @@ def test_a_restatement_is_shown_until_it_has_succeeded() -> None:
 
 def test_a_vacuum_policy_shows_a_window_that_cannot_be_used() -> None:
     objects = WatchedObjects()
-    body = a_policy_body(status=a_status(*conditions.stalled("InvalidWindow", "")))
+    body = a_policy_body(status=a_status(*conditions.stalled(Verdict("InvalidWindow", ""))))
     objects.record_event(VACUUM_POLICIES, "ADDED", body)
 
     labels = {"namespace": "ns", "vacuum_policy": "air", "reason": "InvalidWindow"}

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from lethe.base.verdict import Verdict
 from lethe.contract.status import RestatementResult
 from lethe.kube import RESTATEMENTS, Document, ListPage, ResourceKind
 from lethe_operator.cluster.cache import KindListing
@@ -24,7 +25,7 @@ RESULT = RestatementResult(snapshot_id=7423456789012345678)
 ENDED = document(
     restatement_status.status(
         a_restatement(),
-        Assessment(RestatementPhase.SUCCEEDED, "True", "Succeeded", "3 rows deleted.", result=RESULT),
+        Assessment(RestatementPhase.SUCCEEDED, "True", Verdict("Succeeded", "3 rows deleted."), result=RESULT),
         ago(seconds=100),
     )
 )
@@ -222,7 +223,7 @@ def test_a_failed_restatement_is_still_observed() -> None:
     """Its run may have committed after all, which the ledger tells later."""
     story = WatchStory("a")
     failed = restatement_status.status(
-        a_restatement(), Assessment(RestatementPhase.FAILED, "False", "R", "m", stalled=True), NOW
+        a_restatement(), Assessment(RestatementPhase.FAILED, "False", Verdict("R", "m"), stalled=True), NOW
     )
     story.server.patch(RESTATEMENTS, "ns", "a", {"status": document(failed)}, "status")
 
@@ -241,7 +242,7 @@ def test_an_edited_restatement_is_observed_until_its_status_has_the_new_generati
         [
             (
                 story.found().restatements[0],
-                Assessment(RestatementPhase.SUCCEEDED, "True", "Succeeded", "3 rows deleted."),
+                Assessment(RestatementPhase.SUCCEEDED, "True", Verdict("Succeeded", "3 rows deleted.")),
             )
         ],
         NOW,

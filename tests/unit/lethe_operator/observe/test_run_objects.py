@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from lethe.base.verdict import Verdict
 from lethe.contract.dataset import RunTemplate
 from lethe.contract.settings import Launcher
 from lethe_operator.cluster.client import KIND_OF
@@ -135,7 +136,7 @@ def test_a_submission_that_failed_says_why_and_is_repeated() -> None:
 
     found = attempt_of(Launcher.SPARK_APPLICATION, body)
 
-    assert failure(found) == (
+    assert failure(found) == Verdict(
         "SubmissionFailed",
         f"Kubeflow's operator could not submit {found.job}: "
         'pods "flights-driver" is forbidden: exceeded quota: small.',

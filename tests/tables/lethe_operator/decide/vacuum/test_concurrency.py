@@ -68,7 +68,7 @@ def test_without_a_free_place_it_waits_and_names_the_running_vacuum() -> None:
     assert (story.launched, story.told) == ([], ("Due", "WaitsForOtherVacuums"))
     assert "Waiting for the running vacuum of Dataset a: VacuumPolicy air allows 1 at a time" in story.message
     assert story.status["vacuum"]["waitingSince"] == "2026-03-01T12:00:00Z"
-    assert "WaitsForOtherVacuums" in {e.reason for e in story.events()}
+    assert "WaitsForOtherVacuums" in {e.verdict.reason for e in story.events()}
 
 
 def test_it_has_waited_since_it_first_did() -> None:

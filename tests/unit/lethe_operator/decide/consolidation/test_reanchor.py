@@ -228,6 +228,6 @@ def test_its_end_has_its_own_event() -> None:
 
     actions = decided(a_table(), runs=(done,))
 
-    (told,) = [e for e in actions.events if "ledger" in e.message]
-    assert (told.reason, told.warning) == ("HeadReanchored", False)
+    (told,) = [e for e in actions.events if "ledger" in e.verdict.message]
+    assert (told.verdict.reason, told.warning) == ("HeadReanchored", False)
     assert actions.dataset_status["runs"][0]["reason"] == "HeadReanchored"  # type: ignore[index]

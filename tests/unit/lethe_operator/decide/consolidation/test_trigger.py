@@ -5,12 +5,12 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from lethe.base.verdict import Verdict
 from lethe.buffer.layout import BufferedBatch
 from lethe.contract.dataset import ConsolidationSettings
 from lethe.contract.run import RunKind
 from lethe.ledger.ledger import BatchState
-from lethe_operator.dataset.consolidation import ConsolidationVerdict, chosen, decide_consolidation, triggered
-from lethe_operator.guards.preconditions import RunBlocker
+from lethe_operator.dataset.consolidation import ConsolidationChoice, chosen, decide_consolidation, triggered
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, NotListed, Observation, Unavailable
 from lethe_operator.runs.retry import Exhausted
@@ -33,20 +33,25 @@ EAGER = {"consolidation": {"minBatches": 1}}
 A, B, C = a_buffered("A", age_seconds=30), a_buffered("B", age_seconds=20), a_buffered("C", age_seconds=10)
 
 
-def decided(world: Observation, dataset: Dataset | None = None) -> ConsolidationVerdict:
+def decided(world: Observation, dataset: Dataset | None = None) -> ConsolidationChoice:
     return decide_consolidation(dataset or a_dataset(**EAGER), world, None, NOW, SETTINGS)
 
 
-def launched(verdict: ConsolidationVerdict) -> tuple[tuple[str, ...], int]:
+def launched(verdict: ConsolidationChoice) -> tuple[tuple[str, ...], int]:
     """The batches of the run that starts, and its attempt."""
     assert verdict.launch is not None
     assert verdict.launch.run.consolidation is not None
     return verdict.launch.run.consolidation.batch_ids, verdict.launch.run.attempt
 
 
-def said(verdict: ConsolidationVerdict) -> tuple[str, str, str, datetime | None]:
+def said(verdict: ConsolidationChoice) -> tuple[str, str, str, datetime | None]:
     assert verdict.decision is not None
-    return verdict.decision.decision, str(verdict.decision.reason), verdict.decision.message, verdict.decision.next_time
+    return (
+        verdict.decision.decision,
+        str(verdict.decision.verdict.reason),
+        verdict.decision.verdict.message,
+        verdict.decision.next_time,
+    )
 
 
 def failed(number: int = 1, **changes: Any) -> Attempt:
@@ -73,7 +78,7 @@ def failed(number: int = 1, **changes: Any) -> Attempt:
 def test_batches_bytes_or_age_make_a_run_due(limits: dict[str, Any], expected: str) -> None:
     found = triggered(a_buffer(A, B, C), ConsolidationSettings.model_validate(limits), NOW)
 
-    assert expected == f"{found.decision} {found.reason} {found.message}"
+    assert expected == f"{found.decision} {found.verdict.reason} {found.verdict.message}"
 
 
 def test_the_next_decision_is_due_when_the_oldest_batch_reaches_its_age() -> None:
@@ -217,7 +222,7 @@ def test_runs_show_in_the_decision() -> None:
 
 
 def test_what_holds_everything_up_holds_the_decision_but_not_what_runs() -> None:
-    held = RunBlocker("Paused", "The annotation is set.", transient=True)
+    held = Verdict("Paused", "The annotation is set.", transient=True)
     running = a_world(A, runs=(a_run(a_consolidation(A), an_attempt(a_consolidation(A))),))
 
     waits = decide_consolidation(a_dataset(**EAGER), a_world(A), held, NOW, SETTINGS)
@@ -299,7 +304,7 @@ def test_a_failed_run_that_refused_its_batches_is_left_alone_and_one_of_others_i
     """Its driver died after the commit. What another run refused may have been written again since."""
     run = a_run(a_consolidation(A), failed(finished_seconds=60))
 
-    def after(run_id: str) -> ConsolidationVerdict:
+    def after(run_id: str) -> ConsolidationChoice:
         refused = a_batch("A", BatchState.REFUSED, run=run_id, refusal="BadFile: it is empty")
         return decided(a_world(A, B, table=a_table(a_ledger(batches=[refused])), runs=(run,)))
 
@@ -321,7 +326,7 @@ def test_a_run_that_failed_for_good_is_not_repeated_until_the_dataset_changes() 
 
 
 def test_other_batches_get_their_try_after_the_longest_pause() -> None:
-    def after(seconds: float) -> ConsolidationVerdict:
+    def after(seconds: float) -> ConsolidationChoice:
         run = a_run(a_consolidation(A), failed(exit_code=10, finished_seconds=seconds))
         return decided(a_world(A, B, runs=(run,)))
 
@@ -332,7 +337,7 @@ def test_other_batches_get_their_try_after_the_longest_pause() -> None:
 def test_a_run_that_ended_without_settling_its_batches_is_repeated_with_a_pause() -> None:
     """It found nothing to do, and the listing still shows the batch: it is retried, but after a pause."""
 
-    def after(seconds: float) -> ConsolidationVerdict:
+    def after(seconds: float) -> ConsolidationChoice:
         done = an_attempt(a_consolidation(A), AttemptState.SUCCEEDED, finished_seconds=seconds)
         return decided(a_world(A, runs=(a_run(a_consolidation(A), done, intent=False),)))
 

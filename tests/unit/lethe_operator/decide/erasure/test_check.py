@@ -220,7 +220,7 @@ def test_what_is_late_says_so_on_the_restatement_the_dataset_and_in_the_metrics(
     assert "to erase the rows of Restatement ns/erase" in message(dataset, "EvictionOnTime")
     assert dataset["erasures"] == {"open": 1, "blocked": 1, "overdue": 1, "nextDueTime": "2026-03-01T11:00:00Z"}
     assert (numbers["lethe_open_erasures"], numbers["lethe_overdue_erasures"]) == (1, 1)
-    late = [(e.kind, e.name, e.reason) for e in actions.events if e.warning]
+    late = [(e.kind, e.name, e.verdict.reason) for e in actions.events if e.warning]
     assert late == [("Dataset", "flights", "EvictByMissed"), ("Restatement", "erase", "ErasureOverdue")]
 
 

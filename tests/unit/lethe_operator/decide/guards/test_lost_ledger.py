@@ -22,7 +22,7 @@ from tests.support.resources import (
 from tests.support.statuses import decide
 
 LOST = LostLedger(
-    "LedgerLost", "air.flights: snapshot 5 has no ledger.", False, "u", 5, "s3://lake/_tombstones/7-root.json"
+    "LedgerLost", "air.flights: snapshot 5 has no ledger.", "u", 5, "s3://lake/_tombstones/7-root.json", transient=False
 )
 SEEN = {"table": {"uuid": "u", "snapshotId": 4, "ledger": LOST.last_ledger}}
 
@@ -67,7 +67,7 @@ def test_otherwise_nothing_starts(dataset: Dataset) -> None:
 
 
 def test_without_a_known_ledger_the_message_refers_to_the_manual_way() -> None:
-    unknown = LostLedger("LedgerLost", LOST.message, False, "u", 5, None)
+    unknown = LostLedger("LedgerLost", LOST.message, "u", 5, None, transient=False)
 
     actions = decided(a_dataset_with("5"), unknown)
 

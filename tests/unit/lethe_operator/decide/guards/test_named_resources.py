@@ -103,9 +103,9 @@ def test_what_is_outside_is_limited_by_the_boundary(name: str) -> None:
     boundary = Boundary.model_validate({limit: []})
 
     if name.startswith("dataset"):
-        message = permissions.of_dataset(a_dataset(**spec), boundary)
+        verdict = permissions.of_dataset(a_dataset(**spec), boundary)
     else:
-        message = permissions.of_restatement(a_restatement(**spec), boundary)
+        verdict = permissions.of_restatement(a_restatement(**spec), boundary)
 
-    assert message is not None
-    assert f"outside the boundary {limit} of namespace" in message
+    assert verdict is not None
+    assert f"outside the boundary {limit} of namespace" in verdict.message

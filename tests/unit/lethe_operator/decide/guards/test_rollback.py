@@ -74,7 +74,7 @@ def kinds(actions: Actions) -> list[RunKind]:
 
 
 def reasons(actions: Actions) -> Sequence[str]:
-    return [e.reason for e in actions.events if e.kind == "Dataset"]
+    return [e.verdict.reason for e in actions.events if e.kind == "Dataset"]
 
 
 def test_everything_stops_and_asks_with_both_snapshots_and_the_command() -> None:
@@ -249,7 +249,7 @@ def test_a_restatement_that_the_table_no_longer_knows_shows_it(dataset: Dataset)
     assert condition(status, "Stalled") == ("True", "RolledBack")
     assert "committed in snapshot 3" in message(status, "Ready")
     assert status["result"] == {"snapshotId": 3, "rowsDeleted": 5}
-    assert [e.reason for e in actions.events if e.name == "done"] == ["RolledBack"]
+    assert [e.verdict.reason for e in actions.events if e.name == "done"] == ["RolledBack"]
 
 
 def test_without_a_rollback_an_end_is_an_end() -> None:

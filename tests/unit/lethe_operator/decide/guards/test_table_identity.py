@@ -91,7 +91,7 @@ def test_an_accepted_table_is_worked_on_and_remembered() -> None:
     assert actions.launches[0].run.seen_table_uuid == NEW
     seen = actions.dataset_status["table"]  # type: ignore[index]
     assert (seen["uuid"], seen["acceptedHead"]) == (NEW, NEW)
-    assert "HeadAccepted" in [e.reason for e in actions.events]
+    assert "HeadAccepted" in [e.verdict.reason for e in actions.events]
 
 
 def test_an_accepted_loss_creates_a_table_and_keeps_on_being_accepted() -> None:

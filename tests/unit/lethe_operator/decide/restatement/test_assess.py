@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
+from lethe.base.verdict import Verdict
 from lethe.contract.result import Phase, Progress, RequestResult
 from lethe.contract.settings import Operation
 from lethe.contract.status import RestatementStatus
 from lethe_operator.actions import Launch
-from lethe_operator.guards.preconditions import RunBlocker
 from lethe_operator.resources.observed import AttemptState, NoTable, ObservedRun, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.restatement import status as restatement_status
@@ -39,7 +39,7 @@ def standing(
     r: Restatement = REVERT,
     run: ObservedRun | None = None,
     table: TableView | NoTable | Unavailable | None = None,
-    blocker: RunBlocker | None = None,
+    blocker: Verdict | None = None,
 ) -> Assessment:
     world = a_world(table=table or a_table(), restatements=(r,))
     run_histories = RunHistories(a_dataset(), [run] if run else [], SETTINGS)
@@ -65,7 +65,7 @@ def committed(r: Restatement, **result: Any) -> TableView:
 def test_one_that_is_new_waits_for_its_turn_with_a_run_of_its_own() -> None:
     found, launch = standing(), started()
 
-    assert (found.phase, found.succeeded, found.reason) == ("Queued", "Unknown", "Queued")
+    assert (found.phase, found.succeeded, found.verdict.reason) == ("Queued", "Unknown", "Queued")
     assert found.ready is not None
     assert launch.run.restatement is not None
     (request,) = launch.run.restatement.requests
@@ -113,7 +113,7 @@ def test_a_replay_by_keys_reports_the_rows_that_it_removed(rows: int) -> None:
 
     assert found.result is not None
     assert (found.result.rows_erased, found.result.rows_added, found.result.rows_deleted) == (rows, 3, 0)
-    assert f"{rows} rows with the keys of its replacement were removed" in found.message
+    assert f"{rows} rows with the keys of its replacement were removed" in found.verdict.message
 
 
 def test_one_created_again_with_the_same_spec_reports_the_old_result_without_a_run() -> None:
@@ -127,7 +127,7 @@ def test_unknown_batch_ids_are_reported() -> None:
     found = standing(table=committed(REVERT, unknown_batch_ids_count=1, unknown_batch_ids=("A",)))
 
     assert document(found.plan) == {"batches": 1, "unknownBatchIdsCount": 1, "unknownBatchIds": ["A"]}
-    assert "1 batch ids were unknown" in found.message
+    assert "1 batch ids were unknown" in found.verdict.message
 
 
 def test_what_had_been_taken_back_before_is_said_and_counted() -> None:
@@ -138,10 +138,10 @@ def test_what_had_been_taken_back_before_is_said_and_counted() -> None:
     assert (twice.phase, twice.succeeded) == ("Succeeded", "True")
     assert twice.result is not None
     assert twice.result.already_deleted_batch_ids_count == 2
-    assert "2 of its batches were already deleted" in twice.message
+    assert "2 of its batches were already deleted" in twice.verdict.message
     assert once.result is not None
     assert once.result.already_deleted_batch_ids_count is None
-    assert "before" not in once.message
+    assert "before" not in once.verdict.message
 
 
 def test_a_replay_whose_replacement_stays_out_says_why_and_what_to_do() -> None:
@@ -150,8 +150,8 @@ def test_a_replay_whose_replacement_stays_out_says_why_and_what_to_do() -> None:
     found = standing(replay, table=committed(replay, operation="Replay", replacement_withheld=True))
 
     assert (found.phase, found.succeeded) == ("Succeeded", "True")
-    assert "deleted the batch id spec.replacement.batchId" in found.message
-    assert "Replay that batch id with a replacement that has a new batch id" in found.message
+    assert "deleted the batch id spec.replacement.batchId" in found.verdict.message
+    assert "Replay that batch id with a replacement that has a new batch id" in found.verdict.message
 
 
 def test_a_replacement_in_the_buffer_is_refused_for_good() -> None:
@@ -161,7 +161,7 @@ def test_a_replacement_in_the_buffer_is_refused_for_good() -> None:
 
     found = standing(inside)
 
-    assert (found.phase, found.succeeded, found.reason, found.ready) == (
+    assert (found.phase, found.succeeded, found.verdict.reason, found.ready) == (
         "Failed",
         "False",
         "ReplacementInBuffer",
@@ -170,15 +170,15 @@ def test_a_replacement_in_the_buffer_is_refused_for_good() -> None:
 
 
 def test_it_waits_for_a_dataset_that_cannot_run_now() -> None:
-    away = RunBlocker("StorageUnavailable", "S3 is away.", transient=True)
-    stuck = RunBlocker("TableClaimed", "It belongs to ns/other.", transient=False)
+    away = Verdict("StorageUnavailable", "S3 is away.", transient=True)
+    stuck = Verdict("TableClaimed", "It belongs to ns/other.")
 
     assert _told(standing(blocker=away)) == ("Pending", "StorageUnavailable", False)
     assert _told(standing(blocker=stuck)) == ("Pending", "TableClaimed", True)
 
 
 def _told(found: Assessment) -> tuple[str, str, bool]:
-    return found.phase, found.reason, found.stalled
+    return found.phase, found.verdict.reason, found.stalled
 
 
 def test_it_waits_for_the_table_to_be_created() -> None:
@@ -206,9 +206,9 @@ def test_a_cancelled_one_is_as_its_author_wants_it_and_stalls_nobody_now_or_at_t
     types = ("Ready", "Reconciling", "Stalled", "Succeeded")
     assert [condition(first, t)[0] for t in types] == ["True", "False", "False", "False"]
     assert first == again
-    assert [(e.reason, e.warning) for e in restatement_status.events("revert-a", RestatementStatus(), first)] == [
-        ("Cancelled", False)
-    ]
+    assert [
+        (e.verdict.reason, e.warning) for e in restatement_status.events("revert-a", RestatementStatus(), first)
+    ] == [("Cancelled", False)]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_failed_run_is_repeated_unless_it_failed_for_good(
 ) -> None:
     found = standing(run=of(REVERT, **changes))
 
-    assert (phase, reason, starts) == (found.phase, found.reason, found.ready is not None)
+    assert (phase, reason, starts) == (found.phase, found.verdict.reason, found.ready is not None)
 
 
 def test_out_of_memory_three_times_stalls_but_does_not_fail_it() -> None:
@@ -238,7 +238,12 @@ def test_out_of_memory_three_times_stalls_but_does_not_fail_it() -> None:
 
     found = standing(run=a_run(spec, *kills))
 
-    assert (found.phase, found.succeeded, found.reason, found.stalled) == ("Pending", "Unknown", "OOMKilled", True)
+    assert (found.phase, found.succeeded, found.verdict.reason, found.stalled) == (
+        "Pending",
+        "Unknown",
+        "OOMKilled",
+        True,
+    )
 
 
 def test_the_failure_of_an_earlier_object_of_the_name_is_not_held_against_it() -> None:
@@ -259,7 +264,7 @@ def test_a_request_that_the_run_refused_fails_with_its_reason() -> None:
 
     found = standing(run=of(REVERT, AttemptState.SUCCEEDED, result=result))
 
-    assert (found.phase, found.reason, found.message) == ("Failed", "AlreadyReplaced", "by B")
+    assert (found.phase, found.verdict.reason, found.verdict.message) == ("Failed", "AlreadyReplaced", "by B")
 
 
 def test_an_end_that_the_table_does_not_know_of_is_repeated_with_a_pause() -> None:
@@ -267,7 +272,7 @@ def test_an_end_that_the_table_does_not_know_of_is_repeated_with_a_pause() -> No
 
     late = started(run=of(REVERT, AttemptState.SUCCEEDED, finished_seconds=30))
 
-    assert ("CommitNotSeen", None, ago(seconds=-5)) == (early.reason, early.ready, early.look_again)
+    assert ("CommitNotSeen", None, ago(seconds=-5)) == (early.verdict.reason, early.ready, early.look_again)
     assert late.run.attempt == 2
 
 
@@ -291,7 +296,7 @@ def test_what_has_ended_stays_ended(status: str, written: str | None, phase: str
     assert (phase, status, "R", None, {"rowsDeleted": 1}) == (
         found.phase,
         found.succeeded,
-        found.reason,
+        found.verdict.reason,
         found.ready,
         document(found.result),
     )

@@ -166,7 +166,7 @@ def test_time_that_is_over_is_a_failure_that_stays_one() -> None:
 
     assert condition(failed.status, "Stalled") == ("True", "DeadlineExceeded")
     (event,) = restatement_status.events("r0", RestatementStatus(), failed.status)
-    assert (event.reason, event.warning) == ("DeadlineExceeded", True)
+    assert (event.verdict.reason, event.warning) == ("DeadlineExceeded", True)
     assert (again.restatement_statuses, again.launches) == ({}, ())
 
 

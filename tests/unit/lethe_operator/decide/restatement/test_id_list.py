@@ -11,7 +11,7 @@ from lethe.kube import CONFIG_MAPS
 from lethe.restatement.group import LISTED_IDS_AT_MOST, IdList, parse_ids
 from lethe_operator.dataset.tables import asked_by
 from lethe_operator.resources.observed import AttemptState, NotListed
-from lethe_operator.resources.restatement import NoList, Restatement
+from lethe_operator.resources.restatement import Restatement, Unmet
 from lethe_operator.restatement import observe as id_lists
 from lethe_operator.restatement.observe import IdLists
 from lethe_operator.restatement.queue import in_order
@@ -92,9 +92,9 @@ def test_what_is_not_there_is_looked_for_again_and_what_is_no_list_is_not(client
         r.listed for r in attached(client, IdLists(), by_map("m1"), by_map("m2", of="nobody"), by_map("m3", "blank"))
     )
 
-    assert isinstance(no_key, NoList)
-    assert isinstance(no_map, NoList)
-    assert isinstance(no_list, NoList)
+    assert isinstance(no_key, Unmet)
+    assert isinstance(no_map, Unmet)
+    assert isinstance(no_list, Unmet)
     assert [(n.reason, n.final) for n in (no_key, no_map, no_list)] == [
         ("ListNotFound", False),
         ("ListNotFound", False),
@@ -111,7 +111,7 @@ def test_a_config_map_without_the_label_is_not_read(client: Client, labels: Any)
 
     (found,) = (r.listed for r in attached(client, IdLists(), by_map()))
 
-    assert isinstance(found, NoList)
+    assert isinstance(found, Unmet)
     assert (found.reason, found.final) == ("ListNotAllowed", False)
     assert "lethe.dev/batch-ids" in found.message
     assert "password" not in found.message
@@ -125,7 +125,7 @@ def test_it_is_read_again_after_a_while_and_one_that_was_not_there_sooner(client
         at = NOW + timedelta(seconds=seconds)
         return [r.listed for r in attached(client, lists, by_map("m1"), by_map("m2", of="late"), at=at)]
 
-    assert isinstance(read(0)[1], NoList)
+    assert isinstance(read(0)[1], Unmet)
     put(client, data={"ids": "b"})
     put(client, "late", data={"ids": "c"})
     assert [getattr(found, "ids", ()) for found in read(14)] == [("a",), ()]
@@ -249,7 +249,7 @@ def test_a_run_under_way_is_not_judged_by_what_the_list_is_now() -> None:
 
 
 def test_one_without_a_list_waits_for_it_and_nobody_waits_for_that() -> None:
-    missing = replace(by_map(), listed=NoList("ListNotFound", "There is none.", again_seconds=15))
+    missing = replace(by_map(), listed=Unmet("ListNotFound", "There is none.", again_seconds=15))
 
     actions = decided(missing, R[1])
 
@@ -261,7 +261,7 @@ def test_one_without_a_list_waits_for_it_and_nobody_waits_for_that() -> None:
 
 
 def test_one_whose_list_is_none_fails_with_the_line() -> None:
-    broken = replace(by_map(), listed=NoList("InvalidIdList", "Line 3.", final=True))
+    broken = replace(by_map(), listed=Unmet("InvalidIdList", "Line 3.", final=True))
 
     status = decided(broken).restatement_statuses["m"]
 

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+from lethe.base.verdict import Verdict
 from lethe.contract.status import RestatementStatus
 from lethe_operator.actions import Actions
 from lethe_operator.resources.restatement import Restatement
@@ -29,7 +30,10 @@ def one(ttl: int | None, seconds_ago: float = 100, name: str = "r", **changes: A
 def ended(r: Restatement, succeeded: str = "True") -> Assessment:
     at = document(r.status)["conditions"][0]["lastTransitionTime"] if r.status.conditions else None
     return Assessment(
-        RestatementPhase.SUCCEEDED, succeeded, "R", "", finished_time=datetime.fromisoformat(at) if at else None
+        RestatementPhase.SUCCEEDED,
+        succeeded,
+        Verdict("R", ""),
+        finished_time=datetime.fromisoformat(at) if at else None,
     )
 
 
@@ -38,7 +42,9 @@ def test_the_time_counts_from_the_end_and_only_when_it_is_set() -> None:
         assert expires(one(ttl), ended(one(ttl)), NOW) == at
     assert (
         expires(
-            a_restatement(ttlSecondsAfterFinished=0), Assessment(RestatementPhase.QUEUED, "Unknown", "Queued", ""), NOW
+            a_restatement(ttlSecondsAfterFinished=0),
+            Assessment(RestatementPhase.QUEUED, "Unknown", Verdict("Queued", "")),
+            NOW,
         )
         is None
     )

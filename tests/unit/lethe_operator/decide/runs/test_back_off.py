@@ -76,7 +76,7 @@ def failed(number: int = 1, **changes: Any) -> Attempt:
 def test_why_an_attempt_failed(changes: dict[str, Any], found: FailureCause, reason: str) -> None:
     attempt = failed(**changes)
 
-    assert (cause(attempt), failure(attempt)[0]) == (found, reason)
+    assert (cause(attempt), failure(attempt).reason) == (found, reason)
     assert less_might_help(attempt) is (found is FailureCause.RUN or attempt.oom)
 
 

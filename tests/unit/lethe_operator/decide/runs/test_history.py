@@ -126,8 +126,8 @@ def test_a_run_with_too_few_executors_says_why_and_an_event_too(
 
     assert (found.reason, found.message, found.phase) == ("ExecutorsMissing", said, "PurgeData")
     (event,) = events("flights", [], [found])
-    assert (event.reason, event.warning) == ("ExecutorsMissing", True)
-    assert said in event.message
+    assert (event.verdict.reason, event.warning) == ("ExecutorsMissing", True)
+    assert said in event.verdict.message
     assert events("flights", [found], [found]) == ()
 
 
@@ -136,12 +136,12 @@ def test_a_run_that_was_deleted_before_it_ended_is_an_event() -> None:
 
     (event,) = events("flights", [active, ended], [ended])
 
-    assert (event.reason, event.warning) == ("RunDeleted", True)
-    assert f"{active.name} was deleted before it ended" in event.message
+    assert (event.verdict.reason, event.warning) == ("RunDeleted", True)
+    assert f"{active.name} was deleted before it ended" in event.verdict.message
     assert events("flights", [active, ended], [active, ended]) == ()
     assert events("flights", [ended], []) == ()
     others = [ended.model_copy(update={"name": f"other-{n}"}) for n in range(SHOWN_AT_MOST)]
-    assert "RunDeleted" not in {e.reason for e in events("flights", [active], others)}, "it may have no room"
+    assert "RunDeleted" not in {e.verdict.reason for e in events("flights", [active], others)}, "it may have no room"
 
 
 def test_a_run_whose_end_nobody_reported_ended_when_that_was_seen() -> None:

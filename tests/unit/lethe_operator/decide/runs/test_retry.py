@@ -31,7 +31,7 @@ def test_a_job_that_is_active_goes_on_whatever_failed_before() -> None:
     verdict = retry_state(a_run(SPEC, failed(1), active), 1, SETTINGS)
 
     assert isinstance(verdict, Running)
-    assert (active, Failures(run=1), "RunFailed") == (verdict.attempt, verdict.failures, verdict.reason)
+    assert (active, Failures(run=1), "RunFailed") == (verdict.attempt, verdict.failures, verdict.failure.reason)
 
 
 def test_a_transient_failure_is_tried_again_after_a_pause() -> None:
@@ -48,7 +48,11 @@ def test_exit_code_10_ends_it_until_the_dataset_changes() -> None:
     verdict = retry_state(run, 1, SETTINGS)
 
     assert isinstance(verdict, Exhausted)
-    assert (verdict.reason, verdict.message, verdict.permanent) == ("BatchColumnType", "it is int", True)
+    assert (verdict.failure.reason, verdict.failure.message, verdict.permanent) == (
+        "BatchColumnType",
+        "it is int",
+        True,
+    )
     assert isinstance(retry_state(run, 2, SETTINGS), RetryAt)
 
 
@@ -59,7 +63,7 @@ def test_out_of_memory_is_tried_twice_more(kills: int, given_up: bool) -> None:
     verdict = retry_state(run, 1, SETTINGS)
 
     assert given_up is isinstance(verdict, Exhausted)
-    assert verdict.reason == "OOMKilled"  # type: ignore[union-attr]
+    assert verdict.failure.reason == "OOMKilled"  # type: ignore[union-attr]
 
 
 def test_more_memory_is_tried_at_once() -> None:

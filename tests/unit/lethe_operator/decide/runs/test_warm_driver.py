@@ -161,7 +161,7 @@ def test_an_attempt_without_a_result_has_failed_when_the_warm_driver_is_gone() -
     spec = a_group(REPLAY)
     (attempt,) = given(spec, AttemptState.FAILED).attempts
 
-    assert failure(attempt)[0] == Reason.WARM_DRIVER_AWAY
+    assert failure(attempt).reason == Reason.WARM_DRIVER_AWAY
 
 
 # --- its runs ---------------------------------------------------------------------------------------------------------

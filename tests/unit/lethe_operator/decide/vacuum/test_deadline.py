@@ -140,7 +140,7 @@ def test_an_infeasible_evict_by_is_reported_at_once() -> None:
 
     assert story.on_time == ("False", "EvictByInfeasible")
     assert "100Ti at 20Mi per second" in verdict.on_time.message  # type: ignore[union-attr]
-    assert ("EvictByInfeasible", True) in {(e.reason, e.warning) for e in story.events()}
+    assert ("EvictByInfeasible", True) in {(e.verdict.reason, e.warning) for e in story.events()}
     assert story.told == ("Due", "EvictByNear")
 
 
@@ -154,7 +154,7 @@ def test_it_is_reported_once() -> None:
     story.decide()
 
     assert first == story.on_time == ("False", "EvictByInfeasible")
-    assert "EvictByInfeasible" not in {e.reason for e in story.events()}
+    assert "EvictByInfeasible" not in {e.verdict.reason for e in story.events()}
 
 
 def test_the_next_decision_is_due_when_it_becomes_infeasible() -> None:
@@ -182,7 +182,7 @@ def test_a_missed_evict_by_is_shown_until_the_bytes_are_gone() -> None:
     assert missed == ("False", "EvictByMissed")
     assert verdict.on_time is None
     assert ("OnTime", "Nothing in the table has an evictBy any more.") in {
-        (e.reason, e.message) for e in story.events()
+        (e.verdict.reason, e.verdict.message) for e in story.events()
     }
 
 
@@ -249,7 +249,7 @@ def test_it_does_not_override_the_approval_but_alerts() -> None:
 
     assert story.decide().launch is None
     assert story.on_time == ("False", "NeedsApproval")
-    assert ("NeedsApproval", True) in {(e.reason, e.warning) for e in story.events()}
+    assert ("NeedsApproval", True) in {(e.verdict.reason, e.warning) for e in story.events()}
 
 
 # --- nobody purges -------------------------------------------------------------------------------------------------------
@@ -273,11 +273,11 @@ def test_without_a_policy_an_evict_by_stalls_the_dataset(policies: tuple[VacuumP
     story.decide()
 
     assert story.on_time == ("False", "NoVacuumPolicy")
-    assert [e.warning for e in story.events() if e.reason == "NoVacuumPolicy"] == [True]
+    assert [e.warning for e in story.events() if e.verdict.reason == "NoVacuumPolicy"] == [True]
 
 
 def test_without_an_evict_by_no_policy_is_needed() -> None:
     story = VacuumStory((), a_ledger("A"))
 
     assert story.decide().on_time is None
-    assert {e.reason for e in story.events()} <= {"Available"}
+    assert {e.verdict.reason for e in story.events()} <= {"Available"}

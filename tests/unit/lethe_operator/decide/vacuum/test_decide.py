@@ -3,13 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
+from lethe.base.verdict import Verdict
 from lethe.contract.status import PolicyDataset
-from lethe_operator.guards.preconditions import RunBlocker
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, Observation, TableView
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 from lethe_operator.vacuum import status as policy_status
-from lethe_operator.vacuum.decide import VacuumVerdict, decide_vacuum
+from lethe_operator.vacuum.decide import VacuumChoice, decide_vacuum
 
 from tests.support.builders import NOW, a_ledger, ago
 from tests.support.resources import SETTINGS, a_dataset, a_policy, a_run, a_table, a_vacuum, a_world, an_attempt
@@ -22,15 +22,15 @@ def decided(
     *policies: VacuumPolicy,
     table: TableView = FOUR,
     dataset: Dataset | None = None,
-    blocker: RunBlocker | None = None,
+    blocker: Verdict | None = None,
     **world: Any,
-) -> VacuumVerdict:
+) -> VacuumChoice:
     seen: Observation = a_world(table=table, policies=policies, **world)
     verdict = decide_vacuum(dataset or a_dataset(), seen, blocker, NOW, SETTINGS)
     return vacuum_documents(verdict)
 
 
-def told(verdict: VacuumVerdict, policy: str = "air") -> tuple[str, str]:
+def told(verdict: VacuumChoice, policy: str = "air") -> tuple[str, str]:
     entry = verdict.entries[policy]
     return entry["decision"], entry["reason"]
 
@@ -94,7 +94,7 @@ def test_both_policies_show_a_tie() -> None:
 
 
 def test_a_dataset_that_cannot_run_is_not_vacuumed() -> None:
-    verdict = decided(a_policy(), blocker=RunBlocker("TableClaimed", "It belongs to ns/other.", transient=False))
+    verdict = decided(a_policy(), blocker=Verdict("TableClaimed", "It belongs to ns/other."))
 
     assert (told(verdict), verdict.launch) == (("Later", "DatasetNotReady"), None)
 
@@ -138,7 +138,7 @@ def test_a_vacuum_that_died_after_its_first_step_is_repeated_to_do_the_rest() ->
 
 
 def test_a_vacuum_that_failed_for_good_rests_before_another_snapshot_is_tried() -> None:
-    def after(seconds: float) -> VacuumVerdict:
+    def after(seconds: float) -> VacuumChoice:
         run = a_run(a_vacuum(), attempt(AttemptState.FAILED, exit_code=10, finished_seconds=seconds))
         return decided(a_policy(), runs=(run,), table=a_table(FOUR.ledger, head_id=5))
 

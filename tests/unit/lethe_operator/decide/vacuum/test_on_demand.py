@@ -46,7 +46,7 @@ def test_an_invalid_value_starts_nothing_and_is_reported(value: str, said: str) 
 
     assert story.decide().launch is None
     assert story.told == ("Later", "InvalidVacuumNow")
-    assert "InvalidVacuumNow" in {e.reason for e in story.events()}
+    assert "InvalidVacuumNow" in {e.verdict.reason for e in story.events()}
 
 
 def test_a_value_that_cannot_be_read_keeps_no_policy_from_its_work() -> None:

@@ -195,7 +195,7 @@ def test_a_due_vacuum_shows_when_the_window_opens_and_is_decided_again_then() ->
     assert (story.told, story.status["vacuum"]["nextTime"]) == (("Due", "WindowClosed"), "2026-03-02T00:00:00Z")
     assert verdict.entries["air"]["nextTime"] == "2026-03-02T00:00:00Z"
     assert story.message == "4 active tombstones, the limit is 4. The window opens at 2026-03-02T00:00:00Z."
-    assert "WindowClosed" in {e.reason for e in story.events()}
+    assert "WindowClosed" in {e.verdict.reason for e in story.events()}
 
 
 # --- what is shown -------------------------------------------------------------------------------------------------------

@@ -3,15 +3,16 @@
 from datetime import UTC, datetime
 
 import pytest
+from lethe.base.verdict import Verdict
 from lethe.contract.vacuum_policy import Window
-from lethe_operator.vacuum.triggers import Hours, Unusable, hours
+from lethe_operator.vacuum.triggers import Hours, hours
 
 
 def at(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
-def seen(now: str, schedule: str = "0 1 * * *", zone: str = "Europe/Berlin", seconds: int = 14_400) -> Hours | Unusable:
+def seen(now: str, schedule: str = "0 1 * * *", zone: str = "Europe/Berlin", seconds: int = 14_400) -> Hours | Verdict:
     return hours(Window(schedule=schedule, time_zone=zone, duration_seconds=seconds), at(now))
 
 
@@ -124,5 +125,5 @@ UNUSABLE = [
 def test_what_cannot_be_understood_is_named(schedule: str, zone: str, reason: str, said: str) -> None:
     found = seen("2026-07-01T00:00:00Z", schedule, zone)
 
-    assert isinstance(found, Unusable)
+    assert isinstance(found, Verdict)
     assert (found.reason, said in found.message) == (reason, True)
