@@ -130,6 +130,15 @@ def readable(services: Services, caller: Caller, namespace: str, dataset: str) -
     Raises:
         Problem: The request fails; the type of the problem says why.
     """
-    resource = dataset_resource(services, caller, namespace, dataset)
-    require(services, caller, Right.to_read_batches(namespace, dataset))
+    return readable_table(services, caller, dataset_resource(services, caller, namespace, dataset))
+
+
+def readable_table(services: Services, caller: Caller, resource: Mapping[str, Any]) -> TableTarget:
+    """The table of a Dataset that the caller may see, if the caller may read its batches.
+
+    Raises:
+        Problem: The request fails; the type of the problem says why.
+    """
+    metadata = resource["metadata"]
+    require(services, caller, Right.to_read_batches(metadata["namespace"], metadata["name"]))
     return target_of(resource)

@@ -343,19 +343,10 @@ def erasure_summary(known: KnownErasure) -> ErasureSummary:
     )
 
 
+_RENAMED: Final = {"batch_id": "id", "evict_by": "evict_by_time"}
+
+
 def _batch(row: BatchRow) -> dict[str, Any]:
-    return {
-        "id": row.batch_id,
-        "state": row.state,
-        "state_time": row.state_time,
-        "rows": row.rows,
-        "bytes": row.bytes,
-        "objects": row.objects,
-        "snapshot_id": row.snapshot_id,
-        "run_id": row.run_id,
-        "restatement": name_of(row.restatement) if row.restatement is not None else None,
-        "replaced_by": row.replaced_by,
-        "refusal_reason": row.refusal_reason,
-        "refusal_message": row.refusal_message,
-        "evict_by_time": row.evict_by,
-    }
+    """The fields of a row under their names in the API. Of the Restatement's key only the name is shown."""
+    fields = {_RENAMED.get(name, name): value for name, value in vars(row).items()}
+    return fields if row.restatement is None else {**fields, "restatement": name_of(row.restatement)}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-from lethe_gateway.resources.datasets import DatasetView, dataset_of
+from lethe_gateway.resources.datasets import DatasetView
 from lethe_gateway.resources.restatements import RestatementView, restatement_of
 from lethe_gateway.resources.views import ConditionView
 
@@ -45,9 +45,8 @@ class Attention:
     """Of the Dataset, where to see more: vacuum or erasures; "": its own page."""
 
 
-def of_dataset(resource: Mapping[str, Any]) -> list[Attention]:
+def of_dataset(dataset: DatasetView) -> list[Attention]:
     """What a Dataset needs, the most urgent first."""
-    dataset = dataset_of(resource)
     stopped = _stopped(dataset)
     plan = dataset.vacuum.plan
     if dataset.vacuum.decision == "NeedsApproval" and plan is not None:

@@ -31,7 +31,7 @@ from lethe_gateway.console import attention, pages, text
 from lethe_gateway.console.pages import ConsoleListOf, FormOf
 from lethe_gateway.etags import TableFreshness
 from lethe_gateway.identity.caller import Caller, Right
-from lethe_gateway.lookup import dataset_resource, readable, scanned
+from lethe_gateway.lookup import dataset_resource, readable, readable_table, scanned
 from lethe_gateway.problems import Kind, Problem, not_found
 from lethe_gateway.resources.datasets import dataset_of, summary_of
 from lethe_gateway.resources.vacuums import VacuumPolicyView, policy_of, vacuum_of
@@ -188,24 +188,19 @@ def show_dataset(
         namespace=namespace,
         section="datasets",
         dataset=shown,
-        attention=attention.of_dataset(body),
-        table=_table(services, caller, namespace, dataset),
+        attention=attention.of_dataset(shown),
+        table=_table(services, caller, body),
         may_annotate=may(caller, Right.to_annotate(namespace, dataset)),
         may_restate=may(caller, Right.to_restate(namespace)),
-        invalid_folders=_invalid_folders(body),
+        invalid_folders=shown.buffer.invalid_folders or (),
         refresh_seconds=ACTIVE_SECONDS if shown.active_runs else IDLE_SECONDS,
     )
 
 
-def _invalid_folders(resource: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return list(((resource.get("status") or {}).get("buffer") or {}).get("invalidFolders") or ())
-
-
-def _table(services: Services, caller: Caller, namespace: str, dataset: str) -> TablePart:
+def _table(services: Services, caller: Caller, resource: Mapping[str, Any]) -> TablePart:
     now = services.now()
     try:
-        target = readable(services, caller, namespace, dataset)
-        with services.tables.view(target) as view:
+        with services.tables.view(readable_table(services, caller, resource)) as view:
             counts = dict(view.promotions(now - timedelta(days=DAYS)))
             files, size = view.head_files
             return TablePart(text.per_day(counts, now, DAYS), files, size, view.freshness)

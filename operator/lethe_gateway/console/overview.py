@@ -13,13 +13,14 @@ from lethe_gateway.console.attention import Attention
 from lethe_gateway.console.pages import ConsoleListOf
 from lethe_gateway.identity.caller import Right
 from lethe_gateway.lookup import ListRequest, scanned
+from lethe_gateway.resources.datasets import dataset_of
 
 router = APIRouter(include_in_schema=False)
 SHOWN: Final = 50  # things of one namespace on the overview
 PAGE: Final = 200
 Subject = Literal["datasets", "restatements"]
 _SOURCES: Final = {
-    "datasets": (DATASETS, attention.of_dataset),
+    "datasets": (DATASETS, lambda d: attention.of_dataset(dataset_of(d))),
     "restatements": (RESTATEMENTS, attention.of_restatement),
 }
 # There may be any number of resources, so a page looks at a part of them, and says where to go on.

@@ -3,7 +3,7 @@
 Runs, from the status of their Datasets. Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -106,28 +106,30 @@ class DatasetView(DatasetSummary):
 
 def summary_of(resource: Mapping[str, Any]) -> DatasetSummary:
     """The short form of a Dataset, for lists. What its status does not say is absent."""
-    return parse_status(DatasetSummary, _summary(resource))
+    return parse_status(DatasetSummary, _summary(resource, conditions_of(resource), runs_of(resource)))
 
 
 def dataset_of(resource: Mapping[str, Any]) -> DatasetView:
     """The long form of a Dataset, with conditions, refused batches and runs. What its status does not say is absent."""
-    status = part(resource, "status")
+    status, conditions, runs = part(resource, "status"), conditions_of(resource), runs_of(resource)
     return parse_status(
         DatasetView,
         {
-            **_summary(resource),
+            **_summary(resource, conditions, runs),
             "uid": part(resource, "metadata").get("uid", ""),
             "batchColumn": part(resource, "spec").get("batchColumn"),
             "bufferUri": part(resource, "spec", "buffer").get("uri"),
             "tableState": part(status, "table"),
-            "conditions": conditions_of(resource),
+            "conditions": conditions,
             "refusedBatches": part(status, "batches").get("refusedBatches") or (),
-            "runs": runs_of(resource),
+            "runs": runs,
         },
     )
 
 
-def _summary(resource: Mapping[str, Any]) -> dict[str, Any]:
+def _summary(
+    resource: Mapping[str, Any], conditions: Sequence[ConditionView], runs: Sequence[RunView]
+) -> dict[str, Any]:
     metadata, status = (part(resource, name) for name in ("metadata", "status"))
     parts = ("batches", "buffer", "tombstones", "erasures", "consolidation", "vacuum")
     return {
@@ -136,6 +138,6 @@ def _summary(resource: Mapping[str, Any]) -> dict[str, Any]:
         "name": metadata.get("name", ""),
         "createdTime": metadata.get("creationTimestamp"),
         "table": part(resource, "spec").get("table"),
-        "ready": next((c for c in conditions_of(resource) if c.type == "Ready"), None),
-        "activeRuns": sum(is_active(run) for run in runs_of(resource)),
+        "ready": next((c for c in conditions if c.type == "Ready"), None),
+        "activeRuns": sum(is_active(run) for run in runs),
     }
