@@ -37,7 +37,6 @@ from lethe_operator.runs.launch import (
     NoPlaceForRun,
     VacuumPlaces,
     cancel,
-    dispatch,
     launch,
     remind,
     withdraw,
@@ -198,21 +197,17 @@ def _start_one(
 ) -> None:
     kube, settings = effects.kube, effects.settings
     namespace, name = dataset.meta.namespace, dataset.meta.name
-    if wanted.engine is not Engine.JOB:
-        asked = dispatch(kube, wanted, world.table, now, settings, effects.dataset_objects)
-        text = f"{wanted.run.family} {asked.job} started: {wanted.why}."
-        outcome.events.append(Event("Dataset", name, Verdict(Reason.RUN_STARTED, text)))
-        if not _start_for(kube, namespace, wanted.engine, world, settings):
-            outcome.again = now + SOON
-        return
-    with effects.places.taking(effects.vacuum_jobs, namespace, wanted.place, dataset.meta.uid) as free:
+    place = wanted.place if wanted.engine is Engine.JOB else None
+    with effects.places.taking(effects.vacuum_jobs, namespace, place, dataset.meta.uid) as free:
         if not free:
             outcome.again = now + SOON
             return
-        launched = launch(kube, dataset, wanted, world.table, settings, effects.dataset_objects)
+        launched = launch(kube, dataset, wanted, world.table, now, settings, effects.dataset_objects)
     if launched.created:
         text = f"{wanted.run.family} {launched.job} started: {wanted.why}."
         outcome.events.append(Event("Dataset", name, Verdict(Reason.RUN_STARTED, text)))
+    if not _start_for(kube, namespace, wanted.engine, world, settings):
+        outcome.again = now + SOON
 
 
 def _start_for(kube: Kube, namespace: str, engine: Engine, world: Observation, settings: Settings) -> bool:

@@ -17,16 +17,16 @@ Entries of the mailboxes of the committer and the warm driver, and the note that
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, assert_never
 
 from lethe.contract.dataset import RunTemplate
 from lethe.contract.kubernetes import MIB
-from lethe.contract.run import DatasetRef, MailboxEntry, RunSpec
+from lethe.contract.run import DatasetRef, MailboxEntry
 from lethe.contract.settings import Launcher, RunFamily
 
+from lethe_operator.actions import Launch
 from lethe_operator.resources.common import (
     ANNOTATION_DATASET,
     ANNOTATION_FAILURES,
@@ -36,43 +36,32 @@ from lethe_operator.resources.common import (
     RUN_LABELS,
     SPARK_CONTAINER,
 )
-from lethe_operator.resources.observed import NO_FAILURES, Dispatch, Engine, Failures
-from lethe_operator.resources.restatement import SecretFile
+from lethe_operator.resources.observed import Dispatch
 from lethe_operator.runs import names, pod
 from lethe_operator.runs import pod as spark_conf
 from lethe_operator.runs.pod import Size, merged, size, within
 from lethe_operator.settings import Settings
 
 
-@dataclass(frozen=True)
-class AttemptRecord:
-    """What a Job records about its attempt, in annotations."""
-
-    generation: int
-    """Of the Dataset at the launch. A verdict on this attempt does not count for a later generation."""
-    for_uid: str = ""
-    """UID of the Restatement that the run serves; "" for other kinds."""
-    failures: Failures = NO_FAILURES
-    """Of earlier attempts of the run."""
-
-
-def job(
-    run: RunSpec,
-    size: Size,
-    template: RunTemplate,
-    record: AttemptRecord,
-    settings: Settings,
-    secrets: Sequence[SecretFile] = (),
-) -> dict[str, Any]:
-    """The Job of one attempt of a run.
+def run_object(launch: Launch, size: Size, template: RunTemplate, settings: Settings) -> dict[str, Any]:
+    """The Job or the SparkApplication of one attempt of a run. Its name is the same for both kinds.
 
     Args:
         template: The allowed additions of chart and Dataset, merged.
-        secrets: Mounted into the pod.
     """
-    assignment = pod.one_run(run, size, settings, secrets)
+    match launcher_of(template):
+        case Launcher.JOB:
+            return _job_of(launch, size, template, settings)
+        case Launcher.SPARK_APPLICATION:
+            return _spark_application(launch, size, template, settings)
+        case launcher:
+            assert_never(launcher)
+
+
+def _job_of(launch: Launch, size: Size, template: RunTemplate, settings: Settings) -> dict[str, Any]:
+    assignment = pod.one_run(launch.run, size, settings, launch.secrets)
     made = _job(
-        metadata_of(run, record, template.queue or ""),
+        metadata_of(launch, template.queue or ""),
         pod.driver(assignment, size, template.pod_template, settings),
         settings,
     )
@@ -80,21 +69,22 @@ def job(
     return {**made, "spec": {**made["spec"], "suspend": True}} if template.queue else made
 
 
-def metadata_of(run: RunSpec, record: AttemptRecord, queue: str = "") -> dict[str, Any]:
+def metadata_of(launch: Launch, queue: str = "") -> dict[str, Any]:
     """The metadata of the object that launches an attempt, whatever its kind.
 
     Args:
         queue: The LocalQueue that admits it; "": it starts at once.
     """
+    run, failures = launch.run, launch.failures
     return {
         "name": run.attempt_name,
         "namespace": run.dataset.namespace,
         "labels": {**names.run_labels(run), **({LABEL_QUEUE: queue} if queue else {})},
         "annotations": {
             ANNOTATION_DATASET: run.dataset.name,
-            ANNOTATION_GENERATION: str(record.generation),
-            ANNOTATION_FOR_UID: record.for_uid,
-            ANNOTATION_FAILURES: f"{record.failures.run}/{record.failures.infrastructure}",
+            ANNOTATION_GENERATION: str(launch.generation),
+            ANNOTATION_FOR_UID: launch.for_uid,
+            ANNOTATION_FAILURES: f"{failures.run}/{failures.infrastructure}",
         },
         "ownerReferences": names.owners(run.dataset),
     }
@@ -133,17 +123,9 @@ LABEL_SUBMISSION: Final = "sparkoperator.k8s.io/submission-id"
 SUBMISSION_ENV: Final = "LETHE_SUBMISSION_ID"
 
 
-def spark_application(
-    run: RunSpec,
-    size: Size,
-    template: RunTemplate,
-    record: AttemptRecord,
-    settings: Settings,
-    secrets: Sequence[SecretFile] = (),
-) -> dict[str, Any]:
-    """The SparkApplication of one attempt of a run; the arguments are those of `build.job.job`."""
-    assignment = pod.one_run(run, size, settings, secrets)
-    confs = {**assignment.confs, **(_tracked(run.attempt_name) if size.executors else {})}
+def _spark_application(launch: Launch, size: Size, template: RunTemplate, settings: Settings) -> dict[str, Any]:
+    assignment = pod.one_run(launch.run, size, settings, launch.secrets)
+    confs = {**assignment.confs, **(_tracked(launch.run.attempt_name) if size.executors else {})}
     most = spark_conf.cpu_limit(size.driver, settings.run_limits)
     driver = {
         "coreRequest": f"{round(size.driver.cpu * 1000)}m",
@@ -156,7 +138,7 @@ def spark_application(
     return {
         "apiVersion": API_VERSION,
         "kind": "SparkApplication",
-        "metadata": metadata_of(run, record, template.queue or ""),
+        "metadata": metadata_of(launch, template.queue or ""),
         "spec": {
             "type": "Python",
             "mode": "cluster",
@@ -234,29 +216,6 @@ def _executor(size: Size, settings: Settings) -> dict[str, Any]:
 def launcher_of(template: RunTemplate) -> Launcher:
     """The kind of object that launches the runs with this template."""
     return template.launcher or Launcher.JOB
-
-
-def run_object(
-    run: RunSpec,
-    size: Size,
-    template: RunTemplate,
-    record: AttemptRecord,
-    settings: Settings,
-    secrets: Sequence[SecretFile] = (),
-) -> dict[str, Any]:
-    """The Job or the SparkApplication of one attempt of a run. Its name is the same for both kinds.
-
-    Args:
-        template: The allowed additions of chart and Dataset, merged.
-        secrets: Mounted into the driver's pod.
-    """
-    match launcher_of(template):
-        case Launcher.JOB:
-            return job(run, size, template, record, settings, secrets)
-        case Launcher.SPARK_APPLICATION:
-            return spark_application(run, size, template, record, settings, secrets)
-        case launcher:
-            assert_never(launcher)
 
 
 # On the Job: a digest of everything that it was made from. An outdated Job is replaced.
@@ -337,17 +296,18 @@ def _size(namespace: str, settings: Settings) -> Size:
     return size(0, template.model_copy(update={"executors": own.executors.model_copy(update={"min": 0, "max": 0})}))
 
 
-def dispatch(run: RunSpec, generation: int, for_uid: str, engine: Engine, now: datetime) -> Dispatch:
-    """The note about an attempt that a process of the namespace gets now; `generation` and `for_uid` as for a Job."""
+def dispatch(launch: Launch, now: datetime) -> Dispatch:
+    """The note about an attempt that a process of the namespace gets now."""
+    run = launch.run
     return Dispatch(
         name=run.attempt_name,
         run_id=run.run_id,
         family=run.family,
         attempt=run.attempt,
-        generation=generation,
-        for_uid=for_uid,
+        generation=launch.generation,
+        for_uid=launch.for_uid,
         created_time=now,
-        engine=engine,
+        engine=launch.engine,
     )
 
 

@@ -44,7 +44,6 @@ from lethe_operator.resources.common import DISPATCH_KEY, EXECUTOR_KEY, PROGRESS
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, Engine, NoTable, TableView, Unavailable, VacuumJob, VacuumLimit
 from lethe_operator.runs import job, names, pod
-from lethe_operator.runs import job as build
 from lethe_operator.runs.job import run_object
 from lethe_operator.runs.pod import merged, size, within
 from lethe_operator.runs.retry import skew_event
@@ -328,10 +327,11 @@ def launch(
     dataset: Dataset,
     wanted: Launch,
     table: TableView | NoTable | Unavailable,
+    now: datetime,
     settings: Settings,
     objects: DatasetObjects | None = None,
 ) -> Launched:
-    """Create the rights and the intent of a run, then its Job or SparkApplication, exactly once; safe to repeat after any crash.
+    """Create the rights and the intent of a run, and let its engine carry it out, once; safe to repeat after any crash.
 
     Args:
         objects: Remembers which rights exist; None: nothing does.
@@ -342,15 +342,18 @@ def launch(
         KubeError: The API server rejected a request, or did not answer (`status` 0).
     """
     run = wanted.run
+    objects = objects or DatasetObjects()
+    certainly = run.attempt > 1  # their absence may be why the last attempt failed
+    if wanted.engine is not Engine.JOB:
+        objects.ensure(kube, run.dataset, settings, certainly=certainly)
+        return _hand_over(kube, wanted, intent_document(run, table), now, settings)
     asked = merged(settings.run_template, dataset.spec.run_template)
     template = within(asked, settings.boundaries.of(dataset.meta.namespace))
     chosen = size(wanted.bytes, template)
-    certainly = run.attempt > 1  # their absence may be why the last attempt failed
-    (objects or DatasetObjects()).ensure(kube, run.dataset, settings, chosen.executors > 0, certainly)
-    _store_intent(kube, run, intent_document(run, table), pod.executor(run, chosen, template.pod_template, settings))
-    record = build.AttemptRecord(wanted.generation, wanted.for_uid, wanted.failures)
-    document = run_object(run, chosen, template, record, settings, wanted.secrets)
-    launched = _create(kube, document, run)
+    objects.ensure(kube, run.dataset, settings, chosen.executors > 0, certainly)
+    executor = pod.executor(run, chosen, template.pod_template, settings)
+    _store(kube, run, {RUN_KEY: intent_document(run, table), EXECUTOR_KEY: json.dumps(executor)})
+    launched = _create(kube, run_object(wanted, chosen, template, settings), run)
     if launched.created:
         with about(**log_fields(run)):
             log.info("%s: %s with %s executors: %s", run.dataset.claim, launched.job, chosen.executors, wanted.why)
@@ -368,48 +371,22 @@ def _create(kube: Kube, document: Mapping[str, Any], run: RunSpec) -> Launched:
     return Launched(name, created=True)
 
 
-def _store_intent(kube: Kube, run: RunSpec, run_json: str, executor: Mapping[str, Any]) -> None:
-    prefix = names.key_prefix(run.run_id)
-    data = {
-        f"{prefix}{RUN_KEY}": run_json,
-        f"{prefix}{EXECUTOR_KEY}": json.dumps(executor),
-        f"{prefix}{PROGRESS_KEY}": None,
-        f"{prefix}{RESULT_KEY}": None,
-    }
-    kube.patch(CONFIG_MAPS, run.dataset.namespace, names.shared(run.dataset.name), {"data": data})
-
-
-def dispatch(
-    kube: Kube,
-    wanted: Launch,
-    table: TableView | NoTable | Unavailable,
-    now: datetime,
-    settings: Settings,
-    objects: DatasetObjects | None = None,
-) -> Launched:
-    """Store the run and the note which process has it, then write the mailbox. After a crash in between, `remind` writes it.
-
-    Args:
-        objects: Remembers which rights exist; None: nothing does.
-
-    Raises:
-        NameTaken: An object with the needed name exists and is not this Dataset's.
-        NoPlaceForRun: A large run.json must be stored beside the table, and no location for it is known.
-        KubeError: The API server rejected a request, or did not answer (`status` 0).
-    """
-    run = wanted.run
-    (objects or DatasetObjects()).ensure(kube, run.dataset, settings, certainly=run.attempt > 1)
-    asked = job.dispatch(run, wanted.generation, wanted.for_uid, wanted.engine, now)
-    prefix = names.key_prefix(run.run_id)
-    data: dict[str, str | None] = dict.fromkeys((prefix + PROGRESS_KEY, prefix + RESULT_KEY))
-    data[prefix + RUN_KEY] = intent_document(run, table)
-    data[prefix + DISPATCH_KEY] = asked.model_dump_json(by_alias=True)
-    kube.patch(CONFIG_MAPS, run.dataset.namespace, names.shared(run.dataset.name), {"data": data})
+def _hand_over(kube: Kube, wanted: Launch, run_json: str, now: datetime, settings: Settings) -> Launched:
+    """Store the run and the note which process has it, then write the mailbox. After a crash in between, `remind` writes it."""
+    run, asked = wanted.run, job.dispatch(wanted, now)
+    _store(kube, run, {RUN_KEY: run_json, DISPATCH_KEY: asked.model_dump_json(by_alias=True)})
     entry = job.entry(run.dataset, run.run_id, run.family, run.attempt, now)
-    _write_mailbox(kube, run.dataset.namespace, wanted.engine, {prefix: entry}, settings)
+    _write_mailbox(kube, run.dataset.namespace, wanted.engine, {entry.prefix: entry}, settings)
     with about(**log_fields(run)):
         log.info("%s: %s by the %s: %s", run.dataset.claim, asked.name, wanted.engine, wanted.why)
     return Launched(asked.name, created=True)
+
+
+def _store(kube: Kube, run: RunSpec, documents: Mapping[str, str]) -> None:
+    """Store documents of a run, and remove what its last attempt reported."""
+    prefix = names.key_prefix(run.run_id)
+    data = {f"{prefix}{key}": text for key, text in {PROGRESS_KEY: None, RESULT_KEY: None, **documents}.items()}
+    kube.patch(CONFIG_MAPS, run.dataset.namespace, names.shared(run.dataset.name), {"data": data})
 
 
 def remind(kube: Kube, dataset: DatasetRef, attempts: Iterable[Attempt], settings: Settings) -> None:

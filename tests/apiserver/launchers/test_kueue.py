@@ -16,8 +16,9 @@ import yaml
 from lethe.contract.dataset import RunTemplate
 from lethe.contract.run import RunSpec
 from lethe.kube import JOBS, ResourceKind
+from lethe_operator.actions import Launch
 from lethe_operator.resources.observed import Attempt, AttemptState
-from lethe_operator.runs.job import AttemptRecord, run_object
+from lethe_operator.runs.job import run_object
 from lethe_operator.runs.observe import Documents, of_job, runs_of
 from lethe_operator.runs.pod import size
 from lethe_operator.settings import Settings
@@ -149,7 +150,9 @@ def launched(server: ApiServerProcess, batch: str) -> RunSpec:
     run = run.model_copy(
         update={"dataset": run.dataset.model_copy(update={"namespace": NAMESPACE, "uid": f"uid-{batch}"})}
     )
-    server.kube.create(JOBS, NAMESPACE, run_object(run, size(10**13, TEMPLATE), TEMPLATE, AttemptRecord(1), Settings()))
+    server.kube.create(
+        JOBS, NAMESPACE, run_object(Launch(run, 0, 1, "a test"), size(10**13, TEMPLATE), TEMPLATE, Settings())
+    )
     return run
 
 

@@ -15,8 +15,9 @@ from lethe.contract.dataset import RunTemplate
 from lethe.contract.run import RunSpec
 from lethe.contract.settings import Launcher
 from lethe.kube import PODS, SPARK_APPLICATIONS, NotFound
+from lethe_operator.actions import Launch
 from lethe_operator.resources.observed import Attempt, AttemptState
-from lethe_operator.runs.job import AttemptRecord, run_object
+from lethe_operator.runs.job import run_object
 from lethe_operator.runs.observe import Documents, of_spark_application, runs_of
 from lethe_operator.runs.pod import size
 from lethe_operator.runs.retry import failure
@@ -71,9 +72,13 @@ def submitted(server: ApiServerProcess, run: RunSpec, queue: str | None = None, 
             "executors": executors,
         }
     )
-    chosen, record = size(0, template), AttemptRecord(1)
-    server.kube.create(SPARK_APPLICATIONS, NAMESPACE, run_object(run, chosen, template, record, SETTINGS))
-    return run_object(run, chosen, template.model_copy(update={"launcher": Launcher.JOB}), record, SETTINGS)
+    chosen = size(0, template)
+    server.kube.create(
+        SPARK_APPLICATIONS, NAMESPACE, run_object(Launch(run, 0, 1, "a test"), chosen, template, SETTINGS)
+    )
+    return run_object(
+        Launch(run, 0, 1, "a test"), chosen, template.model_copy(update={"launcher": Launcher.JOB}), SETTINGS
+    )
 
 
 def attempt(server: ApiServerProcess, name: str) -> Attempt:
@@ -181,7 +186,7 @@ def test_the_end_of_the_driver_is_the_end_of_the_attempt(
 def test_a_driver_that_cannot_be_created_fails_the_attempt_with_the_reason(server: ApiServerProcess) -> None:
     """Here the name of its pod is taken."""
     run = a_run("refused")
-    job = run_object(run, size(0, RunTemplate()), RunTemplate(), AttemptRecord(1), SETTINGS)
+    job = run_object(Launch(run, 0, 1, "a test"), size(0, RunTemplate()), RunTemplate(), SETTINGS)
     name = job["metadata"]["name"]
     taken = {"containers": [{"name": "other", "image": "i"}]}
     server.kube.create(PODS, NAMESPACE, {"metadata": {"name": f"{name}-driver"}, "spec": taken})

@@ -9,6 +9,7 @@ from lethe_operator.actions import Launch
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.runs.launch import NameTaken, launch
 
+from tests.support.builders import NOW
 from tests.support.fake_cluster import FakeCluster
 from tests.support.resources import SETTINGS, a_consolidation, a_dataset, a_table
 
@@ -26,7 +27,7 @@ def start(server: FakeCluster, dataset: Dataset = FLIGHTS) -> str:
     """The name of the Job."""
     run = a_consolidation(dataset=dataset)
     wanted = Launch(run, bytes=10, generation=1, why="a test")
-    return launch(server, dataset, wanted, a_table(), SETTINGS).job  # type: ignore[arg-type]
+    return launch(server, dataset, wanted, a_table(), NOW, SETTINGS).job  # type: ignore[arg-type]
 
 
 def a_stranger(kind: str, name: str, **metadata: Any) -> FakeCluster:

@@ -13,12 +13,12 @@ from lethe_operator.resources.boundaries import Boundaries, Boundary, PodLimits
 from lethe_operator.resources.observed import Attempt, AttemptState, Engine, WorkerView
 from lethe_operator.runs import job as warm_driver
 from lethe_operator.runs import names
-from lethe_operator.runs.launch import cancel, dispatch, replace_outdated, start
+from lethe_operator.runs.launch import cancel, launch, replace_outdated, start
 from lethe_operator.settings import CommitterSettings, Settings, WarmDriverSettings
 
 from tests.support.builders import NOW
 from tests.support.fake_cluster import FakeCluster, watched
-from tests.support.resources import a_group, a_replay, a_table
+from tests.support.resources import a_dataset, a_group, a_replay, a_table
 
 NAME = "lethe-warm-driver"
 SETTINGS = Settings(
@@ -126,7 +126,7 @@ def test_it_is_alive_while_its_container_runs() -> None:
 def test_its_mailbox_shows_what_was_given_and_what_was_cancelled() -> None:
     server = a_server()
     given = Launch(SPEC, 0, 3, "a test", "uid-r", Engine.WARM_DRIVER)
-    dispatch(server, given, a_table(), NOW, SETTINGS)  # type: ignore[arg-type]
+    launch(server, a_dataset(), given, a_table(), NOW, SETTINGS)  # type: ignore[arg-type]
     key = names.key_prefix(SPEC.run_id)
     assert view(server).mailbox == {key}
     attempt = Attempt(SPEC.attempt_name, SPEC.run_id, SPEC.kind, 1, AttemptState.ACTIVE, NOW, engine=Engine.WARM_DRIVER)

@@ -12,6 +12,7 @@ from lethe_operator.runs.launch import DatasetObjects, launch
 from lethe_operator.runs.pod import size
 from lethe_operator.settings import Settings
 
+from tests.support.builders import NOW
 from tests.support.fake_cluster import FakeCluster
 from tests.support.resources import a_consolidation, a_dataset, a_table
 
@@ -67,7 +68,7 @@ def test_pods_have_the_labels_by_which_a_webhook_finds_them() -> None:
     wanted = Launch(RUN, bytes=10, generation=1, why="a test")
     server = FakeCluster()
 
-    job = launch(server, FLIGHTS, wanted, a_table(), asked).job  # type: ignore[arg-type]
+    job = launch(server, FLIGHTS, wanted, a_table(), NOW, asked).job  # type: ignore[arg-type]
 
     labels = server.get(JOBS, "ns", job)["spec"]["template"]["metadata"]["labels"]
     assert (labels["identity"], labels["lethe.dev/role"]) == ("driver", "driver")
@@ -81,7 +82,7 @@ def test_a_run_mounts_the_catalogs_secret_of_its_namespace() -> None:
 
     def mounted(asked: Settings) -> str:
         server = FakeCluster()
-        job = launch(server, FLIGHTS, wanted, a_table(), asked).job  # type: ignore[arg-type]
+        job = launch(server, FLIGHTS, wanted, a_table(), NOW, asked).job  # type: ignore[arg-type]
         volumes = server.get(JOBS, "ns", job)["spec"]["template"]["spec"]["volumes"]
         return next(str(v["secret"]["secretName"]) for v in volumes if v["name"] == "catalogs")
 

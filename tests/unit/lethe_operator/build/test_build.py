@@ -9,10 +9,11 @@ from lethe.base.retention_lock import LockMode, Retention
 from lethe.contract.dataset import RunTemplate
 from lethe.contract.kubernetes import GIB, MIB
 from lethe.contract.run import DatasetRef
+from lethe_operator.actions import Launch
 from lethe_operator.runs import names, pod
 from lethe_operator.runs import pod as spark_conf
 from lethe_operator.runs import spec as run_specs
-from lethe_operator.runs.job import AttemptRecord, job
+from lethe_operator.runs.job import run_object
 from lethe_operator.runs.pod import Size, size
 from lethe_operator.runs.rights import dataset_objects
 from lethe_operator.settings import RunLimits, Settings
@@ -28,7 +29,7 @@ WIDE = size(0, RunTemplate.model_validate({"executors": {"min": 2, "cpu": "500m"
 
 
 def a_job(chosen: Size = ALONE, template: Any = None) -> dict[str, Any]:
-    return job(RUN, chosen, RunTemplate(pod_template=template or {}), AttemptRecord(3), SETTINGS)
+    return run_object(Launch(RUN, 0, 3, "a test"), chosen, RunTemplate(pod_template=template or {}), SETTINGS)
 
 
 def container(document: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def test_a_run_hears_how_long_erasure_records_are_kept() -> None:
     kept = replace(SETTINGS, record_retention=Retention(LockMode.COMPLIANCE, 30))
 
     def heard(settings: Settings) -> list[str]:
-        env = container(job(RUN, ALONE, RunTemplate(), AttemptRecord(3), settings))["env"]
+        env = container(run_object(Launch(RUN, 0, 3, "a test"), ALONE, RunTemplate(), settings))["env"]
         return [e["value"] for e in env if e["name"] == RETENTION_VARIABLE]
 
     assert (heard(SETTINGS), heard(kept)) == ([], ["COMPLIANCE:30"])
@@ -339,5 +340,5 @@ def test_the_limit_of_cpus_can_be_left_out() -> None:
     free = Settings(run_limits=RunLimits(cpu_factor=0))
 
     assert "spark.kubernetes.executor.limit.cores" not in spark_conf.confs(RUN, WIDE, free)
-    made = job(RUN, WIDE, RunTemplate(), AttemptRecord(3), free)
+    made = run_object(Launch(RUN, 0, 3, "a test"), WIDE, RunTemplate(), free)
     assert container(made)["resources"]["limits"].keys() == {"memory", "ephemeral-storage"}

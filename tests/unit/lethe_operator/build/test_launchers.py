@@ -7,9 +7,10 @@ import pytest
 from lethe.contract.dataset import RunTemplate
 from lethe.contract.kubernetes import GIB
 from lethe.contract.settings import Launcher
+from lethe_operator.actions import Launch
 from lethe_operator.resources.boundaries import Boundary
 from lethe_operator.resources.restatement import SecretFile
-from lethe_operator.runs.job import SPARK_VERSION, SUBMISSION_ENV, AttemptRecord, run_object
+from lethe_operator.runs.job import SPARK_VERSION, SUBMISSION_ENV, run_object
 from lethe_operator.runs.pod import Size, merged, size, within
 from lethe_operator.settings import Settings
 from lethe_spark.apps import entrypoint
@@ -36,12 +37,10 @@ def a_template(launcher: Launcher | None = None, queue: str | None = None, **exe
 def made(launcher: Launcher, chosen: Size | None = None, queue: str | None = None, **executors: Any) -> dict[str, Any]:
     template = a_template(launcher, queue, **executors)
     return run_object(
-        RUN,
+        Launch(RUN, 0, 3, "a test", "uid-r", secrets=(SecretFile("erase-1", "ids", "uid-r"),)),
         chosen or size(0, template),
         template,
-        AttemptRecord(3, "uid-r"),
         SETTINGS,
-        [SecretFile("erase-1", "ids", "uid-r")],
     )
 
 

@@ -6,9 +6,10 @@ import pytest
 from lethe.base.verdict import Verdict
 from lethe.contract.dataset import RunTemplate
 from lethe.contract.settings import Launcher
+from lethe_operator.actions import Launch
 from lethe_operator.cluster.client import KIND_OF
 from lethe_operator.resources.observed import Attempt, AttemptState
-from lethe_operator.runs.job import AttemptRecord, run_object
+from lethe_operator.runs.job import run_object
 from lethe_operator.runs.observe import Documents, of_job, of_spark_application, runs_of
 from lethe_operator.runs.pod import size
 from lethe_operator.runs.retry import FailureCause, cause, entry, failure
@@ -25,7 +26,7 @@ ENDED = "2026-03-01T11:59:00Z"
 
 def a_body(kind: Launcher, queue: str | None = None, **status: Any) -> dict[str, Any]:
     template = RunTemplate(launcher=kind, queue=queue)
-    body = run_object(SPEC, size(0, template), template, AttemptRecord(4, "uid-r"), Settings())
+    body = run_object(Launch(SPEC, 0, 4, "a test", "uid-r"), size(0, template), template, Settings())
     body["metadata"]["creationTimestamp"] = ago(minutes=5).isoformat()
     return {**body, "status": status}
 

@@ -8,8 +8,9 @@ import pytest
 from lethe.contract.dataset import RunTemplate
 from lethe.contract.result import Phase, Progress
 from lethe.contract.run import ResultPointer, RunPointer
+from lethe_operator.actions import Launch
 from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun
-from lethe_operator.runs.job import AttemptRecord, job
+from lethe_operator.runs.job import run_object
 from lethe_operator.runs.observe import Documents, of_job, runs_of
 from lethe_operator.runs.pod import size
 from lethe_operator.settings import Settings
@@ -30,11 +31,10 @@ never = Documents(no_pointer)
 
 
 def a_job(number: int = 1, **status: Any) -> dict[str, Any]:
-    document = job(
-        SPEC.model_copy(update={"attempt": number}),
+    document = run_object(
+        Launch(SPEC.model_copy(update={"attempt": number}), 0, 4, "a test", "uid-r"),
         size(0, RunTemplate()),
         RunTemplate(),
-        AttemptRecord(4, "uid-r"),
         Settings(),
     )
     document["metadata"]["creationTimestamp"] = ago(minutes=5).isoformat()

@@ -269,7 +269,7 @@ def test_the_pod_finds_the_values_of_each_in_a_file_of_its_own_and_a_missing_sec
     server = FakeCluster()
     (wanted,) = decided(an_erase("one"), an_erase("two", secret="erase-18"), a_restatement("other")).launches
 
-    launch(server, a_dataset(), wanted, a_table(), SETTINGS)  # type: ignore[arg-type]
+    launch(server, a_dataset(), wanted, a_table(), NOW, SETTINGS)  # type: ignore[arg-type]
 
     (job,) = server.list(JOBS, "ns")
     pod = job["spec"]["template"]["spec"]
@@ -295,7 +295,7 @@ def test_a_run_that_erases_nothing_mounts_nothing() -> None:
     server = FakeCluster()
     (wanted,) = decided(a_restatement()).launches
 
-    launch(server, a_dataset(), wanted, a_table(), SETTINGS)  # type: ignore[arg-type]
+    launch(server, a_dataset(), wanted, a_table(), NOW, SETTINGS)  # type: ignore[arg-type]
 
     (job,) = server.list(JOBS, "ns")
     assert {"erase", "digest-key"}.isdisjoint(v["name"] for v in job["spec"]["template"]["spec"]["volumes"])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from lethe.contract.result import Phase, Progress
+from lethe_operator.actions import Launch
 from lethe_operator.resources.observed import Attempt, AttemptState, Failures, ObservedRun
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.runs import job as build
@@ -103,11 +104,10 @@ def test_attempts_whose_jobs_are_gone_are_counted_by_those_that_came_after_them(
 
 
 def test_a_job_remembers_how_often_its_run_had_failed() -> None:
-    document = build.job(
-        SPEC,
+    document = build.run_object(
+        Launch(SPEC, 0, 1, "a test", "uid-r0", failures=Failures(3, 12)),
         size(0, SETTINGS.run_template),
         SETTINGS.run_template,
-        build.AttemptRecord(1, "uid-r0", Failures(3, 12)),
         SETTINGS,
     )
     document["metadata"]["creationTimestamp"] = NOW.isoformat()

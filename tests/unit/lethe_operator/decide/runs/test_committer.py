@@ -12,7 +12,7 @@ from lethe_operator.actions import Actions, Launch
 from lethe_operator.dataset.settled_runs import committer_view
 from lethe_operator.resources.observed import Attempt, AttemptState, Engine, ObservedRun, WorkerView
 from lethe_operator.runs import names
-from lethe_operator.runs.launch import dispatch, remind, withdraw
+from lethe_operator.runs.launch import launch, remind, withdraw
 from lethe_operator.runs.observe import Documents, runs_of
 from lethe_operator.settings import CommitterSettings
 
@@ -228,7 +228,8 @@ def test_a_cancelled_one_is_told_its_outcome_when_the_committer_has_ended() -> N
 
 def started(server: FakeCluster, spec: RunSpec) -> None:
     server.create(CONFIG_MAPS, "ns", {"metadata": {"namespace": "ns", "name": "lethe-committer"}})
-    dispatch(server, Launch(spec, 0, 3, "a test", "uid-r0", Engine.COMMITTER), a_table(), NOW, WITH_ONE)  # type: ignore[arg-type]
+    wanted = Launch(spec, 0, 3, "a test", "uid-r0", Engine.COMMITTER)
+    launch(server, a_dataset(), wanted, a_table(), NOW, WITH_ONE)  # type: ignore[arg-type]
 
 
 def attempts(server: FakeCluster, view: WorkerView | None) -> list[Attempt]:
