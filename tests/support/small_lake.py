@@ -11,7 +11,7 @@ from typing import Any, Self
 from lethe import ledger_store
 from lethe.base import names
 from lethe.buffer.layout import BufferedBatch
-from lethe.contract.result import RequestResult, RestatementPlan
+from lethe.contract.result import AffectedFiles, RequestResult
 from lethe.contract.run import RunPointer, RunSpec, is_pointer, parse_run
 from lethe.iceberg import run_documents
 from lethe.iceberg.facts import observe
@@ -154,7 +154,7 @@ class SmallLake:
                 name=r.name,
                 succeeded=r in granted,
                 reason="" if r in granted else "AlreadyReplaced",
-                plan=RestatementPlan(files=2, bytes=30, whole_files=1) if dry and r in granted else None,
+                plan=AffectedFiles(files=2, bytes=30, whole_files=1) if dry and r in granted else None,
             )
             for r in requests
         ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from lethe.contract.result import Phase, Progress, RequestResult, RestatementPlan
+from lethe.contract.result import AffectedFiles, Phase, Progress, RequestResult
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, ObservedRun, Unavailable
 from lethe_operator.resources.restatement import Restatement, Unmet
@@ -101,7 +101,7 @@ def _restatements() -> list[Stage]:
     nowhere = without_dataset(
         "flights", [plain, a_restatement("c", cancel=True), a_restatement("l", deadlineSeconds=1)], NOW
     )
-    plan = RestatementPlan(files=1, bytes=1, whole_files=0)
+    plan = AffectedFiles(files=1, bytes=1, whole_files=0)
     again = {"succeeded": False, "again": True, "reason": "ReplacementNotFound"}
     missing = Unmet("ListNotFound", "There is none.")
 

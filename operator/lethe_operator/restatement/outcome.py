@@ -499,13 +499,10 @@ def _already_deleted(result: RequestResult) -> str:
 
 
 def _plan(result: RequestResult, batches: int) -> RestatementPlan:
-    touched = result.plan
     return RestatementPlan(
+        **(dict(result.plan) if result.plan is not None else {}),
         batches=batches,
         batch_ids=seen(result),
-        files=touched.files if touched is not None else None,
-        bytes=touched.bytes if touched is not None else None,
-        whole_files=touched.whole_files if touched is not None else None,
         unknown_batch_ids_count=result.unknown_batch_ids_count,
         # An earlier version stored lines of lists in the ledger; the status must not show them.
         unknown_batch_ids=() if result.batch_ids_sha256 else result.unknown_batch_ids[:LISTED_AT_MOST],

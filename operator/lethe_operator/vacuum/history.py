@@ -108,26 +108,19 @@ def plan_of(planned: VacuumPlanned, state: str, run: str, finished: datetime) ->
         state: Of the ledger that it was made for, see `state_of`.
         run: Name of the Job that made it.
     """
-    is_split = planned.bytes_to_copy is not None and planned.bytes_to_encode is not None
-    return VacuumPlan(
-        digest=planned.digest,
-        snapshot_id=planned.snapshot_id,
-        planned_time=finished,
-        files=planned.files,
-        bytes=planned.bytes,
-        bytes_to_copy=planned.bytes_to_copy if is_split else None,
-        bytes_to_encode=planned.bytes_to_encode if is_split else None,
-        whole_files=planned.whole_files,
-        tombstones=planned.tombstones,
-        rows=planned.rows,
-        files_left=planned.files_left,
-        bytes_left=planned.bytes_left,
-        in_vain_percent=None if planned.in_vain_percent is None else round(planned.in_vain_percent),
-        sort_drift=None if planned.sort_drift is None else f"{planned.sort_drift:.2f}",
-        next_evict_by_time=planned.next_evict_by,
-        run=run,
-        state=state,
-    )
+    counts = {name: value for name, value in dict(planned).items() if name in VacuumPlan.model_fields}
+    if planned.bytes_to_copy is None or planned.bytes_to_encode is None:
+        counts |= {"bytes_to_copy": None, "bytes_to_encode": None}
+    shown = {
+        **counts,
+        "planned_time": finished,
+        "in_vain_percent": None if planned.in_vain_percent is None else round(planned.in_vain_percent),
+        "sort_drift": None if planned.sort_drift is None else f"{planned.sort_drift:.2f}",
+        "next_evict_by_time": planned.next_evict_by,
+        "run": run,
+        "state": state,
+    }
+    return VacuumPlan(**shown)
 
 
 def _is_another_plan(result: VacuumResult, spec: VacuumSpec | None) -> bool:

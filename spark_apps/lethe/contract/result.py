@@ -85,7 +85,7 @@ class RefusedBatch(Recorded):
         return Verdict(self.reason, self.message)
 
 
-class RestatementPlan(Recorded):
+class AffectedFiles(Recorded):
     """The data files of the head that a request affects, by their bounds."""
 
     files: int  # may contain rows of its batches
@@ -160,7 +160,7 @@ class RequestResult(Recorded):
     undone_by: str = ""  # key of the Undo that took this one back; "": none did
     tombstones_removed: int = 0  # by an Undo
     rows_restored: int = 0  # by an Undo
-    plan: RestatementPlan | None = None  # of a dry run
+    plan: AffectedFiles | None = None  # of a dry run
     erasure: ErasureOutcome | None = None  # None: not verified yet, or there is none
     provenance: Provenance | None = None  # for the record of its erasure
 

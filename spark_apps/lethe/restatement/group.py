@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from lethe.base.errors import InputError, LedgerError, TableError
 from lethe.base.ids import MAX_BATCH_ID_LENGTH
 from lethe.base.verdict import Verdict
-from lethe.contract.result import RequestResult, RestatementPlan
+from lethe.contract.result import AffectedFiles, RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.files.bounds import FileBounds, split_by_bounds
 from lethe.ledger.ledger import Delta, Ledger, RequestEntry, get_many
@@ -366,17 +366,17 @@ def plan_dry_run(
     except InputError as e:
         return set_aside(request, e.verdict)
     if searched is not None:
-        plan = RestatementPlan(files=len(searched), bytes=sum(f.size for f in searched), whole_files=0)
+        plan = AffectedFiles(files=len(searched), bytes=sum(f.size for f in searched), whole_files=0)
         return _untouched(planned.result, plan)
     undone = ledger.requests.get(request.undoes) if request.undoes else None
     ids = recalled(undone).batch_ids if undone is not None else request.batch_ids
     split = split_by_bounds(files, ids)
     touched = (*split.may_contain_deleted_rows, *split.all_rows_deleted)
-    plan = RestatementPlan(
+    plan = AffectedFiles(
         files=len(touched), bytes=sum(f.size for f in touched), whole_files=len(split.all_rows_deleted)
     )
     return _untouched(planned.result, plan)
 
 
-def _untouched(result: RequestResult, plan: RestatementPlan) -> RequestResult:
+def _untouched(result: RequestResult, plan: AffectedFiles) -> RequestResult:
     return result.model_copy(update={"plan": plan, "committed_time": None, "group_size": 0})

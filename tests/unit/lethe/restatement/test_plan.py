@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import InputError
-from lethe.contract.result import RequestResult, RestatementPlan
+from lethe.contract.result import AffectedFiles, RequestResult
 from lethe.contract.run import Replacement, RestatementRequest, RowsRef
 from lethe.contract.settings import Operation
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger, apply
@@ -335,7 +335,7 @@ def test_an_undo_touches_the_files_of_what_it_takes_back() -> None:
 
     found = dry_run_of(undo, ledger)
 
-    assert found.plan == RestatementPlan(files=1, bytes=1000, whole_files=1)
+    assert found.plan == AffectedFiles(files=1, bytes=1000, whole_files=1)
     assert (found.rows_restored, found.tombstones_removed) == (3, 1)
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from lethe.contract.result import RequestResult, RestatementPlan
+from lethe.contract.result import AffectedFiles, RequestResult
 from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.resources.restatement import Restatement
 
@@ -38,7 +38,7 @@ def planned(r: Restatement = DRY, **changes: Any) -> RequestResult:
         "unknown_batch_ids_count": 1,
         "unknown_batch_ids": ("X",),
         "group_size": 0,
-        "plan": RestatementPlan(files=5, bytes=123, whole_files=2),
+        "plan": AffectedFiles(files=5, bytes=123, whole_files=2),
     }
     return RequestResult(key=r.key, name=r.meta.full_name, **{**wanted, **changes})
 
