@@ -1,5 +1,8 @@
 """Conditions in the sense of kstatus."""
 
+from dataclasses import replace
+
+from lethe.base.verdict import Verdict
 from lethe.contract.status import Condition
 from lethe_operator import conditions
 from lethe_operator.conditions import timestamp
@@ -24,3 +27,18 @@ def test_a_message_is_cut_to_what_people_read() -> None:
     (found,) = conditions.written((), [Condition.of("Ready", "True", "R", "x" * 5000)], 1, NOW)
 
     assert len(found.message) == conditions.MESSAGE_AT_MOST
+
+
+def test_what_may_pass_by_itself_is_waited_for_and_the_rest_needs_a_user() -> None:
+    away = Verdict("StorageUnavailable", "S3 is away.", transient=True)
+
+    def shown(verdict: Verdict) -> dict[str, tuple[str, str]]:
+        return {c.type: (c.status, c.message) for c in conditions.not_ready(verdict)}
+
+    text, no = away.message, ("False", "")
+    assert shown(away) == {"Ready": ("False", text), "Reconciling": ("True", text), "Stalled": no}
+    assert shown(replace(away, transient=False)) == {
+        "Ready": ("False", text),
+        "Reconciling": no,
+        "Stalled": ("True", text),
+    }
