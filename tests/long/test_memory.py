@@ -30,8 +30,8 @@ from tests.support.resources import (
 )
 from tests.support.statuses import document
 from tests.unit.lethe.buffer.test_selection import buffered, gone_through
-from tests.unit.lethe_operator.decide.consolidation.test_trigger import EAGER
-from tests.unit.lethe_operator.observe.test_restatements import ENDED, names, version
+from tests.unit.lethe_operator.dataset.test_trigger import EAGER
+from tests.unit.lethe_operator.restatement.test_restatements import ENDED, names, version
 
 pytestmark = pytest.mark.long
 

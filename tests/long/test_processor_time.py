@@ -19,7 +19,7 @@ from tests.support.resources import (
     a_world,
     an_attempt,
 )
-from tests.unit.lethe_operator.observe.test_condition_metrics import HEALTHY, a_status
+from tests.unit.lethe_operator.dataset.test_condition_metrics import HEALTHY, a_status
 from tests.unit.lethe_operator.test_schedule import CHANGED, PERIODIC, a_schedule, key
 
 pytestmark = pytest.mark.long

@@ -10,7 +10,7 @@ from lethe_operator.runs.pod import BLOCK_MANAGER_PORT, DRIVER_PORT
 from lethe_operator.settings import WarmDriverSettings
 
 from tests.services.chart.chart import environment, of_kind, render
-from tests.unit.lethe_operator.build.test_build import ALONE, RUN, SETTINGS, WIDE, a_job, pod
+from tests.unit.lethe_operator.runs.test_build import ALONE, RUN, SETTINGS, WIDE, a_job, pod
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from lethe_spark.apps.worker_daemon import without_archives
 from lethe_spark.run import java
 from lethe_spark.run.launching import ARCHIVE, class_path, jar_folders, launch_confs
 
-from tests.unit.lethe_operator.decide.guards.test_pod_template import DANGEROUS
+from tests.unit.lethe_operator.guards.test_pod_template import DANGEROUS
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from lethe_operator.resources.observed import Invalid
 from lethe_operator.runs.observe import RunObject
 
 from tests.support.resources import a_dataset_body, a_restatement_body
-from tests.unit.lethe_operator.observe.known_objects import a_body, a_dataset_at, known
+from tests.unit.lethe_operator.dataset.known_objects import a_body, a_dataset_at, known
 
 # --- versions ----------------------------------------------------------------------------------------------------------
 

@@ -200,7 +200,7 @@ def test_a_due_vacuum_shows_when_the_window_opens_and_is_decided_again_then() ->
 
 # --- what is shown -------------------------------------------------------------------------------------------------------
 
-ROOT = Path(__file__).parents[5]
+ROOT = Path(__file__).parents[4]
 PAGE = (ROOT / "docs/vacuum.md").read_text()
 SHOWN = {
     **{path.name: path.read_text() for path in sorted((ROOT / "examples/flights").glob("vacuumpolicy*.yaml"))},

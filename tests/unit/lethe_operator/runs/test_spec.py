@@ -13,7 +13,7 @@ from lethe_operator.runs import spec as run_specs
 
 from tests.support.resources import SETTINGS, a_buffered, a_dataset, a_restatement
 
-EXAMPLES = Path(__file__).parents[5] / "examples/flights"
+EXAMPLES = Path(__file__).parents[4] / "examples/flights"
 
 
 def test_a_run_is_told_the_format_of_the_buffer_and_whether_columns_may_be_added() -> None:

@@ -16,7 +16,7 @@ from lethe_operator.probes import OperatorHealth
 from tests.support.clock import ManualClock
 from tests.support.fake_cluster import Client, FakeCluster, watched
 from tests.support.resources import a_dataset_body, a_restatement_body
-from tests.unit.lethe_operator.observe.known_objects import MANAGED, a_body
+from tests.unit.lethe_operator.dataset.known_objects import MANAGED, a_body
 
 # --- listings ----------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from lethe_operator.resources.boundaries import Boundary
 
 from tests.support.resources import a_dataset, a_restatement
 
-CRDS = Path(__file__).parents[5] / "crds"
+CRDS = Path(__file__).parents[4] / "crds"
 # Names of objects of the resource's own namespace. Nothing beside such a name can say another namespace.
 LOCAL = {
     "restatement: datasetRef.name",

@@ -18,7 +18,7 @@ from lethe_operator.resources.observed import NotListed
 from tests.support.builders import NOW, a_batch
 from tests.support.clock import ManualClock, wait_until
 from tests.support.resources import a_dataset
-from tests.unit.lethe_operator.observe.gate import LIMIT_SECONDS, ROOT, Gate, clock, gate, listings, seen
+from tests.unit.lethe_operator.dataset.gate import LIMIT_SECONDS, ROOT, Gate, clock, gate, listings, seen
 
 __all__ = ["clock", "gate", "listings"]
 
