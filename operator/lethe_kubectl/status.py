@@ -34,14 +34,14 @@ _STATUSES: Final[Mapping[str, type[DatasetStatus | RestatementStatus | VacuumPol
 }
 
 
-def rows(found: Sequence[tuple[str, Document]], now: datetime, wide: bool) -> Iterator[list[str]]:
+def rows(resources: Sequence[tuple[str, Document]], now: datetime, wide: bool) -> Iterator[list[str]]:
     """One row for each resource.
 
     Args:
-        found: Kinds, and resources.
+        resources: Kinds, and resources.
         wide: Whether to add the columns of `WIDE`.
     """
-    for kind, document in found:
+    for kind, document in resources:
         metadata, status = document["metadata"], status_of(kind, document)
         ready = status.condition("Ready")
         row = [f"{kind}/{metadata['name']}", _state(status), ready.reason if ready is not None else ""]

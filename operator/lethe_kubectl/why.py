@@ -289,27 +289,27 @@ def _of_conditions(status: Status) -> Iterator[Wait]:
         if condition.reason in seen:
             continue
         seen.add(condition.reason)
-        found = finding(name, condition.reason, condition.message)
-        if found.step is not UserStep.NOTHING:
-            yield found
+        wait = finding(name, condition.reason, condition.message)
+        if wait.step is not UserStep.NOTHING:
+            yield wait
 
 
 def _of_parts(status: DatasetStatus) -> Iterator[Wait]:
     """Of a Dataset: its consolidation and its vacuum, if they wait or run."""
     for part, said in (("consolidation", status.consolidation), ("vacuum", status.vacuum)):
         if said is not None and said.reason:
-            found = finding(part, said.reason, said.message or "")
-            if found.step is not UserStep.NOTHING:
-                yield found
+            wait = finding(part, said.reason, said.message or "")
+            if wait.step is not UserStep.NOTHING:
+                yield wait
 
 
 def _of_entries(status: VacuumPolicyStatus) -> Iterator[Wait]:
     """Of a VacuumPolicy: the Datasets that wait."""
     for entry in status.datasets or ():
         if entry.reason:
-            found = finding(f"dataset/{entry.name}", entry.reason, entry.message or "")
-            if found.step not in (UserStep.NOTHING, UserStep.WAIT):
-                yield Wait(found.about, found.reason, found.message, UserStep.DATASETS)
+            wait = finding(f"dataset/{entry.name}", entry.reason, entry.message or "")
+            if wait.step not in (UserStep.NOTHING, UserStep.WAIT):
+                yield Wait(wait.about, wait.reason, wait.message, UserStep.DATASETS)
 
 
 def _answer(findings: Sequence[Wait], subject: Subject, place: ResourcePlace) -> NextStep:

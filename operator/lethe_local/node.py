@@ -213,13 +213,13 @@ def _files(volume: Volume, find: Find) -> Iterator[tuple[str, bytes]]:
             yield from _keys(of, found, f"{kind} {name}")
 
 
-def _keys(source: Volume, found: Volume, where: str) -> Iterator[tuple[str, bytes]]:
-    data = {k: v.encode() for k, v in (found.get("stringData") or {}).items()}
-    if found["kind"] == "Secret":
-        data |= {k: base64.b64decode(v) for k, v in (found.get("data") or {}).items()}
+def _keys(source: Volume, document: Volume, where: str) -> Iterator[tuple[str, bytes]]:
+    data = {k: v.encode() for k, v in (document.get("stringData") or {}).items()}
+    if document["kind"] == "Secret":
+        data |= {k: base64.b64decode(v) for k, v in (document.get("data") or {}).items()}
     else:
-        data |= {k: v.encode() for k, v in (found.get("data") or {}).items()}
-        data |= {k: base64.b64decode(v) for k, v in (found.get("binaryData") or {}).items()}
+        data |= {k: v.encode() for k, v in (document.get("data") or {}).items()}
+        data |= {k: base64.b64decode(v) for k, v in (document.get("binaryData") or {}).items()}
     items = source.get("items")
     for key, path in [(i["key"], i["path"]) for i in items] if items else [(k, k) for k in data]:
         if key in data:

@@ -172,12 +172,12 @@ class Reconciler:
                 break
         return observed, actions, changes, now
 
-    def _with_publishing(self, found: Observed) -> Observed:
+    def _with_publishing(self, observed: Observed) -> Observed:
         """Report the table to the publishers, and add what they say. Neither waits for anything."""
-        if self.publishers is None or found.dataset is None:
-            return found
-        self.publishers.table_seen(found.dataset, found.world.table)
-        return replace(found, world=replace(found.world, publishing=self.publishers.view(found.dataset)))
+        if self.publishers is None or observed.dataset is None:
+            return observed
+        self.publishers.table_seen(observed.dataset, observed.world.table)
+        return replace(observed, world=replace(observed.world, publishing=self.publishers.view(observed.dataset)))
 
     def _batches(self, dataset: Dataset, table: TableView | NoTable | Unavailable) -> tuple[Totals | None, int | None]:
         """The totals of the table of batches, and how many commits it is behind; None: unknown, or there is no such table."""
@@ -223,17 +223,17 @@ class Reconciler:
             events.post(self.kube, key.namespace, (event,), {("VacuumPolicy", key.name): policy.meta.uid})
         return again
 
-    def _without_dataset(self, key: Key, found: Observed, now: datetime) -> Next | None:
+    def _without_dataset(self, key: Key, observed: Observed, now: datetime) -> Next | None:
         self._forget(key)
-        actions = without_dataset(key.name, found.restatements, now)
-        failed = write_statuses(self.kube, key.namespace, found.restatements, actions)
+        actions = without_dataset(key.name, observed.restatements, now)
+        failed = write_statuses(self.kube, key.namespace, observed.restatements, actions)
         if failed is not None:
             raise failed
-        for restatement in to_delete(found.restatements, actions):
+        for restatement in to_delete(observed.restatements, actions):
             delete_restatement(self.kube, restatement)
-        uids = {("Restatement", r.meta.name): r.meta.uid for r in found.restatements}
+        uids = {("Restatement", r.meta.name): r.meta.uid for r in observed.restatements}
         events.post(self.kube, key.namespace, actions.events, uids)
-        if not found.restatements and not found.invalid:
+        if not observed.restatements and not observed.invalid:
             return None
         return Next(actions.look_again, idle=not actions.restatement_statuses and not actions.delete_restatements)
 

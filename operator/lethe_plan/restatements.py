@@ -138,11 +138,11 @@ def batches(ids: Sequence[str], table: RestatedTable) -> NamedBatches:
     )
 
 
-def _deleted(request: RestatementRequest, found: NamedBatches, table: RestatedTable) -> DeletedRows:
-    known = get_many(table.ledger.batches, found.in_table)
+def _deleted(request: RestatementRequest, named: NamedBatches, table: RestatedTable) -> DeletedRows:
+    known = get_many(table.ledger.batches, named.in_table)
     split = split_by_bounds(table.files, request.batch_ids)
     return DeletedRows(
-        {(table.name, i): (known[i].rows or 0) if i in known else 0 for i in found.in_table},
+        {(table.name, i): (known[i].rows or 0) if i in known else 0 for i in named.in_table},
         {f.path: f.size for f in (*split.may_contain_deleted_rows, *split.all_rows_deleted)},
     )
 
@@ -193,27 +193,27 @@ def _files(result: RequestResult, policy: VacuumPolicy | None, dry_run: bool) ->
     return lines
 
 
-def _unknown(request: RestatementRequest, found: NamedBatches, table: RestatedTable) -> str:
+def _unknown(request: RestatementRequest, named: NamedBatches, table: RestatedTable) -> str:
     reasons = []
-    foreign = [i for i in found.in_table if i in table.in_files]
+    foreign = [i for i in named.in_table if i in table.in_files]
     if foreign:
         reasons.append(f"how many rows {_shown(foreign)} has: another writer added the batch")
     if request.replacement is not None:
         keys = " and replaces by their keys" if request.by_keys else ""
         reasons.append(f"how many rows the replacement adds{keys}: only the run reads its files")
-    if found.unknown and table.is_cut:
+    if named.unknown and table.is_cut:
         reasons.append("whether the unknown batches wait in the buffer: it contains too many")
     return "; ".join(reasons)
 
 
-def _document(result: RequestResult, found: NamedBatches, added: Sequence[BufferedObject] | None) -> Mapping[str, Any]:
+def _document(result: RequestResult, named: NamedBatches, added: Sequence[BufferedObject] | None) -> Mapping[str, Any]:
     return {
         "operation": str(result.operation),
         "batches": {
-            "inTable": list(found.in_table),
-            "waiting": list(found.waiting),
-            "deletedBefore": list(found.deleted),
-            "unknown": list(found.unknown),
+            "inTable": list(named.in_table),
+            "waiting": list(named.waiting),
+            "deletedBefore": list(named.deleted),
+            "unknown": list(named.unknown),
         },
         "rowsDeleted": result.rows_deleted,
         "rowsRestored": result.rows_restored,

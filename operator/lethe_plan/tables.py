@@ -143,12 +143,12 @@ def view(table: Observed) -> TableView | NoTable | Unavailable:
     return table.view if isinstance(table, ReadTable) else table
 
 
-def _as_the_operator_sees(dataset: Dataset, found: Observed) -> Observed:
+def _as_the_operator_sees(dataset: Dataset, observed: Observed) -> Observed:
     """The table, unless the catalog of this name is another one here than in the cluster."""
     uuid = dataset.status.table.uuid if dataset.status.table is not None else None
-    here = found.facts.uuid if isinstance(found, ReadTable) else None
-    if uuid is None or isinstance(found, Unavailable) or here == uuid:
-        return found
+    here = observed.facts.uuid if isinstance(observed, ReadTable) else None
+    if uuid is None or isinstance(observed, Unavailable) or here == uuid:
+        return observed
     spec = dataset.spec.table
     shown = f"table {here}" if here else "no such table"
     text = (

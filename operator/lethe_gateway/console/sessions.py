@@ -72,8 +72,8 @@ def token_of(scope: Scope, settings: GatewaySettings) -> str:
     request = Request(scope)
     header = settings.console.token_header
     if header:
-        found = request.headers.get(header, "") if is_from_proxy(scope, settings.proxies) else ""
-        token = found[7:].strip() if found[:7].lower() == "bearer " else found.strip()
+        header_value = request.headers.get(header, "") if is_from_proxy(scope, settings.proxies) else ""
+        token = header_value[7:].strip() if header_value[:7].lower() == "bearer " else header_value.strip()
     else:
         token = "".join(request.cookies.get(name, "") for name in _names(_is_tls(scope, settings.proxies)))
     if not token:

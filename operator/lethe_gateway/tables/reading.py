@@ -92,10 +92,10 @@ def batches(connection: sqlite3.Connection, query: BatchQuery, limit: int) -> li
 
 def batch(connection: sqlite3.Connection, id: str) -> BatchFacts | None:
     """None: there is no such batch."""
-    found = connection.execute(f"SELECT {COLUMNS} FROM batches WHERE id = ?", (id,)).fetchone()
-    if found is None:
+    columns = connection.execute(f"SELECT {COLUMNS} FROM batches WHERE id = ?", (id,)).fetchone()
+    if columns is None:
         return None
-    row = _row(found)
+    row = _row(columns)
     promoted = _one(connection, "SELECT time FROM snapshots WHERE id = ?", row.snapshot_id)
     tombstone = _one(connection, "SELECT added, evict_by, partly FROM tombstones WHERE id = ?", id)
     purged = _one(

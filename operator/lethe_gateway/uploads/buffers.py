@@ -174,8 +174,8 @@ class Buffers:
         return facts.uuid, KnownTable(table.schema(), ledger, table.spec())
 
 
-def _known(found: tuple[str, KnownTable] | None) -> KnownTable | None:
-    return found[1] if found is not None else None
+def _known(looked_up: tuple[str, KnownTable] | None) -> KnownTable | None:
+    return looked_up[1] if looked_up is not None else None
 
 
 def unusable(why: str) -> Problem:

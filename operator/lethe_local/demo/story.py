@@ -175,10 +175,10 @@ def succeeded(restatement: Object, condition: str = "Succeeded") -> bool:
     return any(one["type"] == condition and one["status"] == "True" for one in restatement.get("conditions", ()))
 
 
-def check(what: str, expected: int, found: int) -> None:
+def check(what: str, expected: int, actual: int) -> None:
     """End the demo, unless both numbers are equal."""
-    if expected != found:
-        fail(f"{what}: expected {expected:,}, found {found:,}")
+    if expected != actual:
+        fail(f"{what}: expected {expected:,}, found {actual:,}")
 
 
 STARTS_WITHIN_SECONDS: Final = 60.0

@@ -58,15 +58,22 @@ def api_server() -> ApiEndpoint:
     return of_configuration(kubernetes.client.Configuration.get_default_copy())
 
 
-def of_configuration(found: Any) -> ApiEndpoint:
+def of_configuration(configuration: Any) -> ApiEndpoint:
     """What a configuration of the package `kubernetes` says."""
 
     def authorization() -> str:
         for key in ("BearerToken", "authorization"):  # the name depends on the version of the package
             # The call refreshes the token.
-            text = found.get_api_key_with_prefix(key)
+            text = configuration.get_api_key_with_prefix(key)
             if text:
                 return str(text) if " " in str(text) else f"Bearer {text}"
         return ""
 
-    return ApiEndpoint(found.host, found.ssl_ca_cert, found.verify_ssl, found.cert_file, found.key_file, authorization)
+    return ApiEndpoint(
+        configuration.host,
+        configuration.ssl_ca_cert,
+        configuration.verify_ssl,
+        configuration.cert_file,
+        configuration.key_file,
+        authorization,
+    )

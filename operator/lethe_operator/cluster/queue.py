@@ -178,20 +178,20 @@ class WorkQueue:
             self._tasks.discard(task)
             self._changed.set()
 
-    def _look_again(self, key: Key, state: _KeyState, found: Next | None, took: float) -> None:
-        if found is None:
+    def _look_again(self, key: Key, state: _KeyState, following: Next | None, took: float) -> None:
+        if following is None:
             if took <= self.long_seconds:
                 return
-            found = Next()  # the queue keeps the key while it rests
-        if not found.idle:
+            following = Next()  # the queue keeps the key while it rests
+        if not following.idle:
             state.idle_looks = 0
         elif not self._schedule.is_requested(key):  # otherwise something has changed meanwhile
             state.idle_looks += 1
-        if found.time is not None:
-            self.add(key, (found.time - datetime.now(UTC)).total_seconds(), Priority.DUE)
-        pause = self.intervals.pause(key, state.idle_looks, found.within_seconds)
+        if following.time is not None:
+            self.add(key, (following.time - datetime.now(UTC)).total_seconds(), Priority.DUE)
+        pause = self.intervals.pause(key, state.idle_looks, following.within_seconds)
         self.add(key, pause, Priority.PERIODIC)
-        if found.for_namespace:
+        if following.for_namespace:
             self.look_at_all([key.namespace])
 
 

@@ -141,16 +141,16 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
     restatements = sources.lists.attached(kube, namespace, name, restatements, now)
     outside = permissions.of_dataset(dataset, settings.boundaries.of(namespace))
     policies, unreadable = _policies(objects, namespace)
-    found, workers = RunReader(kube, objects, tables.documents, settings, now).read(dataset)
+    read_runs, workers = RunReader(kube, objects, tables.documents, settings, now).read(dataset)
     committer, warm = workers.get(Engine.COMMITTER), workers.get(Engine.WARM_DRIVER)
-    if isinstance(found, Unavailable):
-        table: Any = found
+    if isinstance(read_runs, Unavailable):
+        table: Any = read_runs
         runs: tuple[ObservedRun, ...] = ()
         world = Observation(
             restatements, policies, runs, table, committer=committer, warm_driver=warm, next_expiry=known.next_expiry
         )
         return Observed(dataset, world, tuple(invalid))
-    runs = found
+    runs = read_runs
     if outside:
         tables.forget(dataset.meta.full_name)  # an earlier generation may still be listed
         unseen = Unavailable(outside.reason, outside.message, transient=False)

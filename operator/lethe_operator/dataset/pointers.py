@@ -410,11 +410,11 @@ class Pointers:
         else:
             self._answered(name, catalog, {t: Pointer(location, asked) for t, location in pointers.items()})
 
-    def _answered(self, name: str, catalog: _PolledCatalog, found: Mapping[str, Pointer]) -> None:
+    def _answered(self, name: str, catalog: _PolledCatalog, pointers: Mapping[str, Pointer]) -> None:
         with self._lock:
             changed: list[Meta] = []
             concerned: list[Meta] = []
-            for of, pointer in found.items():
+            for of, pointer in pointers.items():
                 if of in catalog.tables:
                     catalog.tables.move_to_end(of)
                     changed += _update(catalog.tables[of], pointer)

@@ -424,31 +424,31 @@ def _unavailable_table(dataset: Dataset, error: Exception, properties: Mapping[s
     return unavailable(error, f"Table {spec.name} of catalog {spec.catalog}", properties, storage=False)
 
 
-def _lost(dataset: Dataset, found: facts.TableFacts, message: str) -> LostLedger:
+def _lost(dataset: Dataset, table_facts: facts.TableFacts, message: str) -> LostLedger:
     before = dataset.status.table
-    known = before if before is not None and before.uuid == found.uuid else TableStatus()
-    last = last_ledger(found.snapshots, known.ledger, known.sequence_number)
-    return LostLedger(Reason.LEDGER_LOST, message, found.uuid, found.head_id or 0, last, transient=False)
+    known = before if before is not None and before.uuid == table_facts.uuid else TableStatus()
+    last = last_ledger(table_facts.snapshots, known.ledger, known.sequence_number)
+    return LostLedger(Reason.LEDGER_LOST, message, table_facts.uuid, table_facts.head_id or 0, last, transient=False)
 
 
-def view_of(found: facts.TableFacts, io: Any) -> TableView:
+def view_of(table_facts: facts.TableFacts, io: Any) -> TableView:
     """What decisions need of a table. Reads the root of its ledger.
 
     Raises:
         LedgerError: And the store's errors.
     """
-    ancestry = _ancestry(found)
-    head = ancestry.get(found.head_id) if found.head_id is not None else None
-    loaded = ledger_store.load(io, found)
+    ancestry = _ancestry(table_facts)
+    head = ancestry.get(table_facts.head_id) if table_facts.head_id is not None else None
+    loaded = ledger_store.load(io, table_facts)
     return TableView(
-        uuid=found.uuid,
-        location=found.location,
-        format_version=found.format_version,
-        head_id=found.head_id,
-        head_time=found.head_time,
-        claim=found.claim,
-        batch_field_id=found.batch_field_id,
-        prepared=found.sorted_by_batch and found.metrics_full,
+        uuid=table_facts.uuid,
+        location=table_facts.location,
+        format_version=table_facts.format_version,
+        head_id=table_facts.head_id,
+        head_time=table_facts.head_time,
+        claim=table_facts.claim,
+        batch_field_id=table_facts.batch_field_id,
+        prepared=table_facts.sorted_by_batch and table_facts.metrics_full,
         head_sequence_number=head.sequence_number if head is not None else 0,
         is_masked=_is_masked(ancestry, loaded),
         bare_since=_bare_since(ancestry, loaded.resolution),
@@ -458,30 +458,30 @@ def view_of(found: facts.TableFacts, io: Any) -> TableView:
         run_ids=frozenset(s.summary[names.RUN_ID] for s in ancestry.values() if _ends_run(s)),
         total_bytes=int(head.summary.get("total-files-size", 0)) if head is not None else 0,
         total_records=int(records) if head is not None and (records := head.summary.get("total-records")) else None,
-        holds_batches=names.TRACKS in found.properties,
-        refs=found.refs,
-        snapshot_ids=frozenset(found.snapshots),
-        write_paths={p: found.properties[p] for p in PATH_PROPERTIES if found.properties.get(p)},
-        keeps_files=keeps_files(found.properties),
+        holds_batches=names.TRACKS in table_facts.properties,
+        refs=table_facts.refs,
+        snapshot_ids=frozenset(table_facts.snapshots),
+        write_paths={p: table_facts.properties[p] for p in PATH_PROPERTIES if table_facts.properties.get(p)},
+        keeps_files=keeps_files(table_facts.properties),
         ledger_uri=loaded.resolution.pointer,
-        unsafe=_unsafe(found),
+        unsafe=_unsafe(table_facts),
     )
 
 
-def _unsafe(found: facts.TableFacts) -> str | None:
+def _unsafe(table_facts: facts.TableFacts) -> str | None:
     """What a run would say about a property of the table that its JVM would follow; None: there is none."""
     try:
-        require_safe_table(found.name, found.location, found.properties)
+        require_safe_table(table_facts.name, table_facts.location, table_facts.properties)
     except InputError as e:
         return e.message
     return None
 
 
-def _ancestry(found: facts.TableFacts) -> dict[int, Snapshot]:
+def _ancestry(table_facts: facts.TableFacts) -> dict[int, Snapshot]:
     """The head and its retained ancestors, newest first. Staged snapshots also name their run, but are not committed."""
     line: dict[int, Snapshot] = {}
-    current = found.head_id
-    while current is not None and (snapshot := found.snapshots.get(current)) is not None:
+    current = table_facts.head_id
+    while current is not None and (snapshot := table_facts.snapshots.get(current)) is not None:
         line[current] = snapshot
         current = snapshot.parent_id
     return line

@@ -155,17 +155,17 @@ class _Lists:
     secrets: Collection[str]
     """Names of the Secrets that pods may refer to."""
 
-    def names(self, found: Any, field: str, path: str, what: str) -> Iterator[str]:
+    def names(self, value: Any, field: str, path: str, what: str) -> Iterator[str]:
         """A violation if the list does not have the name at `path`."""
         patterns: Sequence[str] = getattr(self.allowed, field)
-        if not isinstance(found, str) or not matches_any(patterns, found):
+        if not isinstance(value, str) or not matches_any(patterns, value):
             listed = ", ".join(patterns) or "empty"
             name = PodTemplateAllowed.model_fields[field].alias or field
-            yield f"{path} names the {what} {found!r}, which is not on the list podTemplate.allowed.{name} ({listed})"
+            yield f"{path} names the {what} {value!r}, which is not on the list podTemplate.allowed.{name} ({listed})"
 
-    def secret(self, found: Any, path: str) -> Iterator[str]:
-        if found not in self.secrets:
-            yield f"{path} names the Secret {found!r}, which is not on the chart's list podTemplate.allowedSecrets"
+    def secret(self, value: Any, path: str) -> Iterator[str]:
+        if value not in self.secrets:
+            yield f"{path} names the Secret {value!r}, which is not on the chart's list podTemplate.allowedSecrets"
 
 
 def violations(

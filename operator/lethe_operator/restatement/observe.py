@@ -159,8 +159,8 @@ def _key(restatement: Restatement) -> ConfigMapKey | None:
     return source.config_map_key_ref if source is not None else None
 
 
-def _rest(found: IdList | Unmet) -> timedelta:
-    return READ_AGAIN_AFTER if isinstance(found, IdList) or found.final else MISSING_AGAIN_AFTER
+def _rest(id_list: IdList | Unmet) -> timedelta:
+    return READ_AGAIN_AFTER if isinstance(id_list, IdList) or id_list.final else MISSING_AGAIN_AFTER
 
 
 @dataclass(frozen=True)

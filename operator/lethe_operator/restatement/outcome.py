@@ -184,21 +184,21 @@ def without_list(restatement: Restatement, earlier: RestatementRequest | None, n
     return stalled(error.verdict, final=True)
 
 
-def seen(found: IdList | RestatementRequest | RequestResult | Unmet | None) -> BatchIdList | None:
+def seen(source: IdList | RestatementRequest | RequestResult | Unmet | None) -> BatchIdList | None:
     """The part of `status.plan` that identifies the list that was read; None: none was read."""
-    match found:
+    match source:
         case IdList():
-            return BatchIdList(count=len(found.ids), sha256=found.sha256)
-        case RestatementRequest() if found.batch_ids_sha256 and found.batch_ids:
-            return BatchIdList(count=len(found.batch_ids), sha256=found.batch_ids_sha256)
-        case RequestResult() if found.batch_ids_sha256:
-            return BatchIdList(count=found.batch_ids_count or 0, sha256=found.batch_ids_sha256)
+            return BatchIdList(count=len(source.ids), sha256=source.sha256)
+        case RestatementRequest() if source.batch_ids_sha256 and source.batch_ids:
+            return BatchIdList(count=len(source.batch_ids), sha256=source.batch_ids_sha256)
+        case RequestResult() if source.batch_ids_sha256:
+            return BatchIdList(count=source.batch_ids_count or 0, sha256=source.batch_ids_sha256)
     return None
 
 
-def with_list(assessment: Assessment, found: RestatementRequest | RequestResult | None) -> Assessment:
+def with_list(assessment: Assessment, source: RestatementRequest | RequestResult | None) -> Assessment:
     """The assessment with the list that was read, unless it shows one."""
-    plan, listed = assessment.plan or RestatementPlan(), seen(found)
+    plan, listed = assessment.plan or RestatementPlan(), seen(source)
     if listed is None or plan.batch_ids is not None:
         return assessment
     return replace(assessment, plan=plan.model_copy(update={"batch_ids": listed}))

@@ -138,29 +138,29 @@ def _ensure(kube: Kube, documents: Iterable[Mapping[str, Any]], dataset: Dataset
             kube.patch(kind, namespace, name, {"metadata": marks})
 
 
-def require_owner(found: Mapping[str, Any], dataset: DatasetRef) -> None:
+def require_owner(existing: Mapping[str, Any], dataset: DatasetRef) -> None:
     """Require that an object belongs to the Dataset.
 
     Raises:
         NameTaken: Unless the object belongs to this Dataset.
     """
-    metadata = found["metadata"]
+    metadata = existing["metadata"]
     owners = [o.get("uid") for o in metadata.get("ownerReferences") or ()]
     if dataset.uid not in owners:
         raise NameTaken(
-            f"{found.get('kind', 'Object')} {metadata['name']}: Dataset {dataset.claim} needs this name, but the object has "
+            f"{existing.get('kind', 'Object')} {metadata['name']}: Dataset {dataset.claim} needs this name, but the object has "
             "another owner, or belongs to a deleted Dataset of the same name that Kubernetes is still cleaning up. Delete or "
             "rename the object."
         )
 
 
-def _same(found: Any, wanted: Any) -> bool:
+def _same(existing: Any, wanted: Any) -> bool:
     """Whether both say the same, apart from defaults that the API server added, such as the apiGroup of a subject."""
     if isinstance(wanted, list):
-        return isinstance(found, list) and len(found) == len(wanted) and all(map(_same, found, wanted))
+        return isinstance(existing, list) and len(existing) == len(wanted) and all(map(_same, existing, wanted))
     if isinstance(wanted, dict):
-        return isinstance(found, dict) and all(_same(found.get(k), v) for k, v in wanted.items())
-    return bool(found == wanted)
+        return isinstance(existing, dict) and all(_same(existing.get(k), v) for k, v in wanted.items())
+    return bool(existing == wanted)
 
 
 class NoPlaceForRun(Exception):
@@ -247,20 +247,20 @@ def start(kube: Kube, namespace: str, settings: Settings) -> bool:
     return True
 
 
-def replace_outdated(kube: Kube, found: Document | None, settings: Settings) -> None:
+def replace_outdated(kube: Kube, existing: Document | None, settings: Settings) -> None:
     """Delete the Job if it was made with other settings or another image.
 
     Its run may finish within the grace period; the runs that wait start the next one.
 
     Args:
-        found: The Job of a namespace; None: there is none.
+        existing: The Job of a namespace; None: there is none.
 
     Raises:
         KubeError: The API server rejected a request, or did not answer (`status` 0).
     """
-    if found is None:
+    if existing is None:
         return
-    metadata = found["metadata"]
+    metadata = existing["metadata"]
     namespace, name = metadata["namespace"], metadata["name"]
     wanted = job.warm_driver_job(namespace, "", settings)["metadata"]["annotations"][job.ANNOTATION_DIGEST]
     has = (metadata.get("annotations") or {}).get(job.ANNOTATION_DIGEST)
@@ -423,10 +423,10 @@ def withdraw(kube: Kube, namespace: str, attempts: Iterable[Attempt], settings: 
 
 
 def _by_engine(attempts: Iterable[Attempt]) -> Iterable[tuple[Engine, list[Attempt]]]:
-    found: dict[Engine, list[Attempt]] = {}
+    by_engine: dict[Engine, list[Attempt]] = {}
     for attempt in attempts:
-        found.setdefault(attempt.engine, []).append(attempt)
-    return found.items()
+        by_engine.setdefault(attempt.engine, []).append(attempt)
+    return by_engine.items()
 
 
 def _write_mailbox(

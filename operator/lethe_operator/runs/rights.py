@@ -51,12 +51,12 @@ def dataset_objects(
     )
 
 
-def marks_to_set(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+def marks_to_set(existing: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The patch of an existing ServiceAccount's metadata. Empty: there is nothing to change.
 
     It gets the marks of the current boundary and loses those of an earlier one. Marks that others set stay.
     """
-    has, wants = found.get("metadata") or {}, wanted["metadata"]
+    has, wants = existing.get("metadata") or {}, wanted["metadata"]
     try:
         before = json.loads((has.get("annotations") or {}).get(ANNOTATION_MARKS) or "[[], []]")
         earlier = {"annotations": [str(k) for k in before[0]], "labels": [str(k) for k in before[1]]}

@@ -164,8 +164,8 @@ class VacuumContext:
         vacuum, last = self.dataset.status.vacuum, self.history.last
         requested = vacuum.requested if vacuum is not None else None
         shown = {requested.run_id} if requested is not None and requested.outcome in ENDED else set()
-        found = shown | ({last.run_id} if last is not None else set())
-        return frozenset(r.run_id for r in self.runs) | self.view.run_ids | {run_id for run_id in found if run_id}
+        run_ids = shown | ({last.run_id} if last is not None else set())
+        return frozenset(r.run_id for r in self.runs) | self.view.run_ids | {run_id for run_id in run_ids if run_id}
 
     @cached_property
     def _cut_short(self) -> frozenset[str]:

@@ -207,7 +207,7 @@ def _requested(dataset: Dataset, context: VacuumContext | None, runs: Sequence[O
 
 
 def entries(
-    dataset: Dataset, found: Match, context: VacuumContext | None, history: VacuumHistory, decision: VacuumDecision
+    dataset: Dataset, matched: Match, context: VacuumContext | None, history: VacuumHistory, decision: VacuumDecision
 ) -> dict[str, PolicyDataset]:
     """The Dataset's entry in the status of each policy that selects it, by the policy's name."""
 
@@ -221,11 +221,11 @@ def entries(
             **details,
         )
 
-    if found.decides is None:
+    if matched.decides is None:
         return {}
-    winner, verdict = found.decides.meta.name, decision.verdict
-    if found.tied:
-        others = ", ".join(p.meta.name for p in found.tied)
+    winner, verdict = matched.decides.meta.name, decision.verdict
+    if matched.tied:
+        others = ", ".join(p.meta.name for p in matched.tied)
         verdict = verdict.adding(f"Ignored, because equally specific and younger: {others}.")
         if decision.decision is Decision.LATER and verdict.reason == Reason.BELOW_TRIGGERS:
             verdict = replace(verdict, reason=Reason.TIE_WON)
@@ -238,10 +238,10 @@ def entries(
         "last_run_time": last.finish_time if last is not None else None,
     }
     found_entries = {winner: entry(decision.decision, verdict, **details)}
-    for policy in found.tied:
+    for policy in matched.tied:
         text = f"VacuumPolicy {winner}, which is equally specific and older, applies to this Dataset."
         found_entries[policy.meta.name] = entry(Decision.LATER, Verdict(Reason.TIE_LOST, text))
-    for policy in found.outranked:
+    for policy in matched.outranked:
         text = f"VacuumPolicy {winner}, which is more specific, applies to this Dataset."
         found_entries[policy.meta.name] = entry(Decision.LATER, Verdict(Reason.LESS_SPECIFIC, text))
     return found_entries

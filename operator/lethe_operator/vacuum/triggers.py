@@ -50,16 +50,16 @@ def measured_after(speed: VacuumSpeed, job: str, result: VacuumResult) -> Vacuum
     """The measurements including those of a run; unchanged if they already include it. Older ones count less."""
     if job == speed.run:
         return speed
-    found = speed.model_copy(update={"run": job})
+    updated = speed.model_copy(update={"run": job})
     if result.purge_seconds >= MEASURED_FROM_SECONDS and result.bytes_rewritten:
         read, seconds = (speed.bytes or 0) / 2, (speed.seconds or 0) / 2
         added = {"bytes": round(read + result.bytes_rewritten), "seconds": ceil(seconds + result.purge_seconds)}
-        found = found.model_copy(update=added)
+        updated = updated.model_copy(update=added)
     expiry, took = speed.expiry_seconds, result.expiry_seconds
     if took:
         known = took if expiry is None else max(took, (expiry + took) / 2)
-        found = found.model_copy(update={"expiry_seconds": ceil(known)})
-    return found
+        updated = updated.model_copy(update={"expiry_seconds": ceil(known)})
+    return updated
 
 
 UNMEASURED: Final = VacuumSpeed()

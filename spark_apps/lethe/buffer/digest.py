@@ -193,11 +193,11 @@ def digest(
     made = _Fold(run_takes, retention_seconds, now)
     for piece in pieces(folders):
         entries = look_up([f.id for f in piece if isinstance(f, BufferedBatch)])
-        for found in piece:
-            if isinstance(found, NoBatch):
-                made.add_no_batch(found)
+        for folder in piece:
+            if isinstance(folder, NoBatch):
+                made.add_no_batch(folder)
             else:
-                made.add(found, entries.get(found.id))
+                made.add(folder, entries.get(folder.id))
     return made.result()
 
 
@@ -205,9 +205,9 @@ def pieces(folders: Iterable[BufferedBatch | NoBatch]) -> Iterator[list[Buffered
     """Split the listing into pieces of about OBJECTS_PER_PIECE objects. The ledger is read once per piece."""
     piece: list[BufferedBatch | NoBatch] = []
     objects = 0
-    for found in folders:
-        piece.append(found)
-        objects += len(found.objects) if isinstance(found, BufferedBatch) else 1
+    for folder in folders:
+        piece.append(folder)
+        objects += len(folder.objects) if isinstance(folder, BufferedBatch) else 1
         if objects >= OBJECTS_PER_PIECE:
             yield piece
             piece, objects = [], 0
@@ -223,10 +223,10 @@ class _First:
     listed: list[Any] = field(default_factory=list)
     """The first items, at most LISTED_AT_MOST."""
 
-    def add(self, found: Any) -> None:
+    def add(self, item: Any) -> None:
         self.count += 1
         if len(self.listed) < LISTED_AT_MOST:
-            self.listed.append(found)
+            self.listed.append(item)
 
 
 class _Fold:
@@ -272,12 +272,12 @@ class _Fold:
             elif sweep.delete:
                 self._more_expired = True
 
-    def add_no_batch(self, found: NoBatch) -> None:
-        self.invalid.add((found.folder, found.message))
-        if not found.too_large:
-            self._unrelated.add(found.folder)
-        if found.table:
-            self._tables.add(found.folder)
+    def add_no_batch(self, folder: NoBatch) -> None:
+        self.invalid.add((folder.folder, folder.message))
+        if not folder.too_large:
+            self._unrelated.add(folder.folder)
+        if folder.table:
+            self._tables.add(folder.folder)
 
     def result(self) -> BufferDigest:
         self._drop_younger()
@@ -365,7 +365,7 @@ def with_folders(
     )
 
 
-def _waiting(found: BufferedBatch | NoBatch | None, entries: Mapping[str, BatchEntry]) -> WaitingBatch | None:
-    if not isinstance(found, BufferedBatch) or state_of(found, entries.get(found.id)) is not BufferState.WAITING:
+def _waiting(folder: BufferedBatch | NoBatch | None, entries: Mapping[str, BatchEntry]) -> WaitingBatch | None:
+    if not isinstance(folder, BufferedBatch) or state_of(folder, entries.get(folder.id)) is not BufferState.WAITING:
         return None
-    return waiting(found)
+    return waiting(folder)

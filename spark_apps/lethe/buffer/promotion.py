@@ -141,11 +141,11 @@ def plan_publication(
     return Publish(Delta(run, set_batches=tuple(entries)))
 
 
-def _is_news(entry: BatchEntry | None, found: JudgedBatch) -> bool:
+def _is_news(entry: BatchEntry | None, judged: JudgedBatch) -> bool:
     """Whether to record a refusal: not if the batch was promoted, reverted or replaced, and not if it is already recorded."""
     if entry is None:
         return True
-    return not entry.blocks_promotion and (entry.refusal, entry.objects) != (found.refusal, found.objects)
+    return not entry.blocks_promotion and (entry.refusal, entry.objects) != (judged.refusal, judged.objects)
 
 
 @dataclass(frozen=True)

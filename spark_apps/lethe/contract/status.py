@@ -82,8 +82,8 @@ class Status(ApiModel):
 
     def value_of(self, type: str) -> ConditionStatus | None:
         """The status of a condition; None: it is not set."""
-        found = self.condition(type)
-        return found.status if found is not None else None
+        condition = self.condition(type)
+        return condition.status if condition is not None else None
 
 
 class TableStatus(ApiModel):

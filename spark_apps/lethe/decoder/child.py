@@ -104,11 +104,11 @@ class Link:
         text = self._exactly(int.from_bytes(self._exactly(4), "big"))
         document, sizes = json.loads(bytes(text))
         content = self._exactly(sum(sizes))
-        found, start = [], 0
+        pieces, start = [], 0
         for size in sizes:
-            found.append(content[start : start + size])
+            pieces.append(content[start : start + size])
             start += size
-        return document, found
+        return document, pieces
 
     def _exactly(self, size: int) -> memoryview:
         content = np.empty(size, np.uint8).data if size else memoryview(b"")
@@ -281,9 +281,9 @@ def _start(
 @cache
 def _warm_up(module: str) -> None:
     """Let the server do once what each decoder would do first: import a module, and call its `warm_up` if it has one."""
-    found = importlib.import_module(module)
-    if hasattr(found, "warm_up"):
-        found.warm_up()
+    loaded = importlib.import_module(module)
+    if hasattr(loaded, "warm_up"):
+        loaded.warm_up()
     gc.collect()
     gc.freeze()  # so that a collection in a decoder does not copy the pages of these objects
 

@@ -90,11 +90,11 @@ class Masked:
     """These batches may have rows in a file that cannot be searched."""
 
 
-def with_masks(delta: Delta, masking: Masking, found: Masked, native: NativeDeletes | None) -> Delta:
+def with_masks(delta: Delta, masking: Masking, masked: Masked, native: NativeDeletes | None) -> Delta:
     """The change, with its tombstones marked as masked, and also older active tombstones that had no mask."""
     if native is None or not masking.mask:
         return delta
-    marked = {i: _marked(t, found, native) for i, t in masking.mask.items()}
+    marked = {i: _marked(t, masked, native) for i, t in masking.mask.items()}
     named, ours = {t.key for t in delta.add_tombstones}, {t.key for t in marked.values()}
     return replace(
         delta,
@@ -105,9 +105,9 @@ def with_masks(delta: Delta, masking: Masking, found: Masked, native: NativeDele
     )
 
 
-def _marked(tombstone: Tombstone, found: Masked, native: NativeDeletes) -> Tombstone:
-    t = tombstone.masked(Mask(native, found.rows.get(tombstone.id, 0), tombstone.id not in found.unsure))
-    return replace(t, meta={META_PURGED_BY: PURGED_BESIDE, **t.meta}) if t.id in found.beside else t
+def _marked(tombstone: Tombstone, masked: Masked, native: NativeDeletes) -> Tombstone:
+    t = tombstone.masked(Mask(native, masked.rows.get(tombstone.id, 0), tombstone.id not in masked.unsure))
+    return replace(t, meta={META_PURGED_BY: PURGED_BESIDE, **t.meta}) if t.id in masked.beside else t
 
 
 def with_purged(ledger: Ledger, delta: Delta, field_id: int, ids: Collection[str]) -> Delta:

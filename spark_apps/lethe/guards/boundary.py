@@ -219,8 +219,8 @@ def require_table_within(spec: RunSpec, location: str, properties: Mapping[str, 
         _refuse(outside_table(spec.boundary, location, properties), spec)
 
 
-def _refuse(found: Outside | None, spec: RunSpec) -> None:
-    if found is not None:
+def _refuse(outside: Outside | None, spec: RunSpec) -> None:
+    if outside is not None:
         raise InputError(
-            REASON, f"Dataset {spec.dataset.name}: {found.message(spec.dataset.namespace)} Nothing was changed."
+            REASON, f"Dataset {spec.dataset.name}: {outside.message(spec.dataset.namespace)} Nothing was changed."
         )

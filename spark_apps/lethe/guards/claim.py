@@ -207,17 +207,17 @@ def in_table(field: str, uri: str, tables: Iterable[str]) -> str | None:
     return found_in(field, uri, [t for t in tables if overlap(t, uri)])
 
 
-def found_in(field: str, uri: str, found: Sequence[str]) -> str | None:
-    """Why a URI must not be used; None: `found` is empty.
+def found_in(field: str, uri: str, folders: Sequence[str]) -> str | None:
+    """Why a URI must not be used; None: `folders` is empty.
 
     Args:
         field: The subject of the message.
-        found: URIs of tables' folders at, above or below the URI. A symbolic link may make them look unrelated.
+        folders: URIs of tables' folders at, above or below the URI. A symbolic link may make them look unrelated.
     """
-    if not found:
+    if not folders:
         return None
     return (
-        f"{field} {uri} is inside, equal to or above {_some(found)}, which belongs to an Iceberg table. Use a "
+        f"{field} {uri} is inside, equal to or above {_some(folders)}, which belongs to an Iceberg table. Use a "
         "location that does not overlap with a table."
     )
 

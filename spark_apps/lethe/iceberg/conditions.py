@@ -640,8 +640,8 @@ def _arrow_type(kind: IcebergType) -> pa.DataType:
     return arrow.storage_type if isinstance(arrow, pa.ExtensionType) else arrow
 
 
-def _where_valid(values: pa.Array, found: pa.Array) -> pa.Array:
-    return pc.if_else(values.is_valid(), found, pa.scalar(None, pa.bool_()))
+def _where_valid(values: pa.Array, matches: pa.Array) -> pa.Array:
+    return pc.if_else(values.is_valid(), matches, pa.scalar(None, pa.bool_()))
 
 
 def _literal(value: Any, kind: IcebergType) -> Any:

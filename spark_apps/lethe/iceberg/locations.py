@@ -204,15 +204,15 @@ def other_ledger(
     return next(_of_others(io, uris, (uuid, None)), None)
 
 
-def refused(table: str, location: str, found: str) -> LedgerError:
+def refused(table: str, location: str, file_uri: str) -> LedgerError:
     """The error that no file of a location is removed.
 
     Args:
-        found: The URI of a file of the other table.
+        file_uri: The URI of a file of the other table.
     """
     return LedgerError(
         "FolderHoldsTable",
-        f"{table}: another table uses the same location {location}: {found} belongs to it. Nothing below the location was "
+        f"{table}: another table uses the same location {location}: {file_uri} belongs to it. Nothing below the location was "
         "removed, because files of the other table would be taken for orphans. Give one of the tables a location of its own. "
         "If the other table was dropped, delete the files that it left.",
     )

@@ -381,15 +381,15 @@ class _Decompressed:
     def read(self, size: int = -1) -> bytes:
         parts: list[bytes] = []
         while size != 0:
-            found = self._block.read(size)
-            if not found:
+            content = self._block.read(size)
+            if not content:
                 content = self._next()
                 if not content:
                     break
                 self._block = io.BytesIO(content)
                 continue
-            parts.append(found)
-            size -= len(found) if size > 0 else 0
+            parts.append(content)
+            size -= len(content) if size > 0 else 0
         return b"".join(parts)
 
     def _next(self) -> bytes:

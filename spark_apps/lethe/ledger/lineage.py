@@ -185,27 +185,27 @@ def _lost_at(current: int, bare: Sequence[int]) -> str:
     )
 
 
-def is_gapless(snapshots: Mapping[int, Snapshot], found: Resolution) -> bool:
+def is_gapless(snapshots: Mapping[int, Snapshot], resolution: Resolution) -> bool:
     """Whether all snapshots between the carrier and the resolved snapshot are retained.
 
     Then they name all files that were added without a ledger.
 
     False if some expired, or if a person made the carrier, to name a lost ledger again: the files below it were not checked.
     """
-    if _is_made_by_hand(snapshots, found):
+    if _is_made_by_hand(snapshots, resolution):
         return False
-    oldest = snapshots.get(found.bare[-1]) if found.bare else None
-    return not found.bare or (oldest is not None and oldest.parent_id == found.carrier_id)
+    oldest = snapshots.get(resolution.bare[-1]) if resolution.bare else None
+    return not resolution.bare or (oldest is not None and oldest.parent_id == resolution.carrier_id)
 
 
-def knows_files_up_to(snapshots: Mapping[int, Snapshot], found: Resolution) -> int | None:
+def knows_files_up_to(snapshots: Mapping[int, Snapshot], resolution: Resolution) -> int | None:
     """The sequence number up to which the ledger covers the data files; None: unknown, so none."""
-    return None if _is_made_by_hand(snapshots, found) else found.carrier_sequence_number
+    return None if _is_made_by_hand(snapshots, resolution) else resolution.carrier_sequence_number
 
 
-def _is_made_by_hand(snapshots: Mapping[int, Snapshot], found: Resolution) -> bool:
+def _is_made_by_hand(snapshots: Mapping[int, Snapshot], resolution: Resolution) -> bool:
     """Whether no run of Lethe committed the carrier."""
-    carrier = snapshots.get(found.carrier_id) if found.carrier_id is not None else None
+    carrier = snapshots.get(resolution.carrier_id) if resolution.carrier_id is not None else None
     return carrier is not None and names.RUN_ID not in carrier.summary
 
 

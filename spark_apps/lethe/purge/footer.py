@@ -320,25 +320,25 @@ def footer_of(stream: Any, size: int) -> Struct:
     return footer_read
 
 
-def groups_of(found: Struct) -> list[Struct]:
+def groups_of(metadata: Struct) -> list[Struct]:
     """The row groups of a footer."""
-    return list(found[ROW_GROUPS].items)
+    return list(metadata[ROW_GROUPS].items)
 
 
-def add_columns(found: Struct, more: Struct) -> None:
+def add_columns(metadata: Struct, more: Struct) -> None:
     """Add the columns of another footer at the end of the schema. The row groups do not get them.
 
     Raises:
         FooterUnreadable: The footers are not alike.
     """
-    root, *_ = found[SCHEMA].items
+    root, *_ = metadata[SCHEMA].items
     added_root, *columns = more[SCHEMA].items
     root.change(CHILDREN, root[CHILDREN] + added_root[CHILDREN])
-    found[SCHEMA].items += columns
-    if COLUMN_ORDERS in found.fields:  # without it, readers ignore all bounds
+    metadata[SCHEMA].items += columns
+    if COLUMN_ORDERS in metadata.fields:  # without it, readers ignore all bounds
         if COLUMN_ORDERS not in more.fields:
             raise FooterUnreadable("the orders of the added columns are unknown")
-        found[COLUMN_ORDERS].items += more[COLUMN_ORDERS].items
+        metadata[COLUMN_ORDERS].items += more[COLUMN_ORDERS].items
 
 
 def narrow(group: Struct, places: Collection[int]) -> None:

@@ -98,7 +98,7 @@ def inherited(position: int, count: int, ids: RowIds) -> pa.Table:
     return pa.table(list(_inherited(position, count, ids)), schema=pa.schema(_FIELDS))
 
 
-def add_to(found: Struct) -> None:
+def add_to(metadata: Struct) -> None:
     """Add both columns to the footer of a file. Its row groups do not get them.
 
     Raises:
@@ -107,10 +107,10 @@ def add_to(found: Struct) -> None:
     """
     empty = BytesIO()
     pq.write_table(inherited(0, 0, RowIds(0, 0)), empty, store_schema=False)
-    add_columns(found, footer_of(empty, empty.tell()))
-    if footer.PROPERTIES not in found.fields:
+    add_columns(metadata, footer_of(empty, empty.tell()))
+    if footer.PROPERTIES not in metadata.fields:
         return
-    properties = found[footer.PROPERTIES]
+    properties = metadata[footer.PROPERTIES]
     # Arrow's schema would have too few columns. It says no more than that of the file: `lethe.purge.source` compares them.
     properties.items = [p for p in properties.items if p[footer.KEY] != _ARROW_SCHEMA]
     for item in properties.items:
@@ -151,7 +151,7 @@ class DictionaryColumns:
     """At least one page of these may refer to one."""
 
 
-def dictionary_columns(found: Struct) -> DictionaryColumns:
+def dictionary_columns(metadata: Struct) -> DictionaryColumns:
     """The columns of a footer that have dictionaries. Unless it counts the pages by encoding, they are unknown.
 
     Texts that a file has in a dictionary are read as numbers into it: filtering them and writing them again needs no text of a
@@ -159,7 +159,7 @@ def dictionary_columns(found: Struct) -> DictionaryColumns:
     """
     whole: dict[str, bool] = {}
     some: dict[str, bool] = {}
-    for group in groups_of(found):
+    for group in groups_of(metadata):
         for chunk in group[footer.COLUMNS].items:
             data = chunk[footer.CHUNK_DATA]
             path = b".".join(data[footer.PATH].items).decode()
@@ -308,17 +308,17 @@ class PurgeSource:
         return next(c.statistics for c in columns if c.path_in_schema == path)
 
 
-def metadata_of(found: Struct) -> pq.FileMetaData | None:
+def metadata_of(struct: Struct) -> pq.FileMetaData | None:
     """What Arrow makes of a footer without the schema that Arrow's writers store there.
 
     That names other types for the same columns, such as `large_string`, but a file is read and written by the types of Parquet.
     None: the footer has none.
     """
-    properties = found.get(footer.PROPERTIES, ThriftList(0, []))
+    properties = struct.get(footer.PROPERTIES, ThriftList(0, []))
     left = [p for p in properties.items if p[footer.KEY] != _ARROW_SCHEMA]
     if len(left) == len(properties.items):
         return None
-    plain = Struct(dict(found.fields))
+    plain = Struct(dict(struct.fields))
     plain.change(footer.PROPERTIES, ThriftList(properties.type, left))
     content = footer.encode(plain)
     return pq.read_metadata(

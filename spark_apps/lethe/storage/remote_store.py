@@ -410,13 +410,13 @@ class RemoteStore:
                 return
             yield [_listed(o, o["path"]) for o in page]
 
-    def _is_marker(self, bucket: str, found: ListedObject) -> bool:
+    def _is_marker(self, bucket: str, listed: ListedObject) -> bool:
         """Whether this is `folder/`, an empty object that represents a folder. obstore lists it without its slash."""
-        name = found.key.rpartition("/")[2]
-        if found.size or name.startswith(("_", ".")):
+        name = listed.key.rpartition("/")[2]
+        if listed.size or name.startswith(("_", ".")):
             return False
         try:
-            self._client(bucket).head(found.key)
+            self._client(bucket).head(listed.key)
         except FileNotFoundError:
             return True
         except (BaseError, ValueError):
@@ -460,9 +460,9 @@ def _part(start: int, size: int, etag: str) -> Any:
     return {"range": (start, start + size), **({"if_match": f'"{etag}"'} if etag else {})}
 
 
-def is_unchanged(found: ListedObject, listed: BufferedObject) -> bool:
+def is_unchanged(current: ListedObject, listed: BufferedObject) -> bool:
     """Whether an object is still the one that was listed."""
-    return (found.size, found.etag) == (listed.size, listed.etag)
+    return (current.size, current.etag) == (listed.size, listed.etag)
 
 
 def _listed(meta: Any, key: str) -> ListedObject:

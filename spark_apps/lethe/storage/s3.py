@@ -243,9 +243,9 @@ def _named(uri: str) -> dict[str, str]:
     return {"Bucket": bucket, "Key": key}
 
 
-def _etag(found: Mapping[str, Any]) -> str:
+def _etag(answer: Mapping[str, Any]) -> str:
     """The ETag; "": a gateway to a file system knows none of a file that was put there beside it."""
-    return str(found.get("ETag", "")).strip('"')
+    return str(answer.get("ETag", "")).strip('"')
 
 
 def store_error_of(uri: str, error: Exception) -> StoreError:

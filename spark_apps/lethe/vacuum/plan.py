@@ -267,14 +267,14 @@ def within_budget(
 
 def first_step(files: Sequence[FileBounds], step_bytes: int) -> tuple[FileBounds, ...]:
     """The first files, of about `step_bytes` in total; at least one, if there is one."""
-    found: list[FileBounds] = []
+    chosen: list[FileBounds] = []
     size = 0
     for f in files:
-        if found and size + f.size > step_bytes:
+        if chosen and size + f.size > step_bytes:
             break
-        found.append(f)
+        chosen.append(f)
         size += f.size
-    return tuple(found)
+    return tuple(chosen)
 
 
 def small_neighbours(

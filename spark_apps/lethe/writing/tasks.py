@@ -277,7 +277,7 @@ class TaskReport:
 class Collector(Protocol):
     """Collects what tasks have found: a Spark accumulator. If a task runs twice, it finds the same."""
 
-    def add(self, found: TaskReport) -> None:
+    def add(self, report: TaskReport) -> None:
         """Add what one attempt of a task has found. Attempts of one task may both be added."""
 
 

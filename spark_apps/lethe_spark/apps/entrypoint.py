@@ -39,14 +39,14 @@ OF_SPARK: Final = (
 JAVA_OPTION: Final = "SPARK_JAVA_OPT_"
 
 
-def environment(found: Mapping[str, str]) -> dict[str, str]:
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables with which the program is started. Pure.
 
     The started program gets the image's own paths, whatever the pod sets, and none of the variables that make a loader, a shell,
     a JVM, Python or Spark's scripts run other code. The operator's list of allowed variables is the first line of defence, this
     is the second. It cannot drop the variables of the dynamic loader (LD_…) for itself, because the loader reads them first.
     """
-    kept = {k: v for k, v in found.items() if not k.startswith(DROPPED) and k != "ENV"}
+    kept = {k: v for k, v in variables.items() if not k.startswith(DROPPED) and k != "ENV"}
     kept = {k: v for k, v in kept.items() if not k.startswith("SPARK_") or k.startswith(OF_SPARK)}
     return {**kept, **OWN}
 

@@ -188,13 +188,13 @@ class Base:
 
         See `lethe.files.native_deletes` and `lethe.search.strays`.
         """
-        now, found, head_id = datetime.now(UTC), self.loaded.resolution, self.facts.head_id
+        now, resolution, head_id = datetime.now(UTC), self.loaded.resolution, self.facts.head_id
         delta = self._with_brought_back(delta)
-        if is_gapless(self.facts.snapshots, found):
-            added = files_added_by(self.iceberg, found.bare, head_id, self.field_id)
+        if is_gapless(self.facts.snapshots, resolution):
+            added = files_added_by(self.iceberg, resolution.bare, head_id, self.field_id)
             return restore_tombstones(self.ledger, delta, AddedFiles(added, self.field_id, self._bare_moves_only), now)
         # Snapshots have expired, so the sequence numbers of the files tell which ones were added without a ledger.
-        after = knows_files_up_to(self.facts.snapshots, found)
+        after = knows_files_up_to(self.facts.snapshots, resolution)
         since = files_added_after(self.iceberg, after, head_id, self.field_id)
         files = AddedFiles(since, self.field_id, holds=lambda ids: self._held(ids, since))
         return restore_tombstones(self.ledger, delta, files, now)

@@ -132,10 +132,10 @@ def seen(context: SparkContext) -> list[SeenExecutor]:
     jsc = context._jsc
     if jsc is None:
         return []
-    found = jsc.sc().statusStore().executorList(False)
+    executor_list = jsc.sc().statusStore().executorList(False)
     executors = []
-    for n in range(found.size()):
-        executor = found.apply(n)
+    for n in range(executor_list.size()):
+        executor = executor_list.apply(n)
         if executor.id() == "driver":
             continue
         reason = executor.removeReason()

@@ -263,10 +263,10 @@ def write_rows(table: SparkTable, rows: DataFrame, run_id: str, batch_column: st
         raise
 
 
-def _batch_id(found: Column | None, batch_id: str) -> Column:
-    if found is None:
+def _batch_id(column: Column | None, batch_id: str) -> Column:
+    if column is None:
         return F.lit(batch_id)
-    text = found.cast(StringType())
+    text = column.cast(StringType())
     return F.when(text == F.lit(batch_id), text).otherwise(F.raise_error(_OTHER_BATCH))
 
 
@@ -348,20 +348,20 @@ def write(
 
 
 def _write_once(
-    frame: DataFrame, found: SparkTable, job: SdkWriter, request: "_WriteRequest", native: NativeDeletes | None
+    frame: DataFrame, table: SparkTable, job: SdkWriter, request: "_WriteRequest", native: NativeDeletes | None
 ) -> WriteResult:
     """Write and commit. The caller has recorded the run in the table's notes."""
     run = job.run_id
-    base = observe_base(job, found)
+    base = observe_base(job, table)
     if (done := _earlier_result(base.ledger, request)) is not None:
         return done
     in_files = ids_in_files(base, request.replaces)
-    rows = rows_of_batch(frame, found.columns, base.batch_column, request.batch_id)
-    files = write_rows(found, rows, run, base.batch_column)
+    rows = rows_of_batch(frame, table.columns, base.batch_column, request.batch_id)
+    files = write_rows(table, rows, run, base.batch_column)
     job.step("after-write")
     attempts, last = Attempts(), list[Masks]()
     search = partial(search_few_here, frame.sparkSession.sparkContext, SearchLimits())
-    masker = NativeMasker(job, found, native, search)
+    masker = NativeMasker(job, table, native, search)
 
     def plan(newest: Base) -> Intent[WriteResult] | NothingToCommit[WriteResult]:
         planned = _plan(newest, request, files, in_files, run)
@@ -373,18 +373,18 @@ def _write_once(
 
     landed = False
     try:
-        committed = commit_on_ledger(job, found, plan, attempts)
+        committed = commit_on_ledger(job, table, plan, attempts)
         landed = committed.snapshot_id is not None
     except (InputError, ConflictError, TransientError):
-        discard(found, files, attempts)
+        discard(table, files, attempts)
         raise
     finally:
         masker.discard_unused(last[0] if landed else None, attempts)
     if not landed:
         # Another job wrote the batch in the meantime, or an earlier attempt of this one, whose answer was lost, was committed.
-        discard(found, files, attempts)
+        discard(table, files, attempts)
         return committed.outcome
-    keep_up(job, found, create=False)
+    keep_up(job, table, create=False)
     return replace(committed.outcome, snapshot_id=committed.snapshot_id)
 
 

@@ -290,17 +290,17 @@ def _handler_of(answer: Callable[[RestRequest], RestAnswer], token: str) -> type
                 return
             self._send(found)
 
-        def _send(self, found: RestAnswer) -> None:
-            self.send_response(found.status)
-            for name, value in found.headers.items():
+        def _send(self, response: RestAnswer) -> None:
+            self.send_response(response.status)
+            for name, value in response.headers.items():
                 self.send_header(name, value)
-            if found.status not in (204, 304):
-                self.send_header("Content-Length", str(len(found.body)))
+            if response.status not in (204, 304):
+                self.send_header("Content-Length", str(len(response.body)))
             if self.close_connection:
                 self.send_header("Connection", "close")
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(found.body)
+                self.wfile.write(response.body)
 
     return Handler
 
@@ -657,10 +657,10 @@ def _same_place(a: str, b: str) -> bool:
     return contains(a, b) and contains(b, a)
 
 
-def _loaded(found: MetadataVersion | str) -> str:
-    if isinstance(found, str):  # of a staged table
-        return f'{{"config": {{}}, "metadata": {found}}}'
-    return f'{{"metadata-location": {json.dumps(found.location)}, "config": {{}}, "metadata": {found.text}}}'
+def _loaded(version: MetadataVersion | str) -> str:
+    if isinstance(version, str):  # of a staged table
+        return f'{{"config": {{}}, "metadata": {version}}}'
+    return f'{{"metadata-location": {json.dumps(version.location)}, "config": {{}}, "metadata": {version.text}}}'
 
 
 def _status(error: Exception) -> tuple[int, str]:

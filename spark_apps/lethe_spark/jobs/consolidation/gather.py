@@ -173,11 +173,11 @@ def require_claim(context: Run, table: IcebergTable) -> None:
         raise InputError(BUFFER_CLAIMED, rejected(claim, uri))
 
 
-def table_found(context: Run, found: NoBatch) -> InputError:
+def table_found(context: Run, folder: NoBatch) -> InputError:
     """The error for a buffer in which a listing finds files of an Iceberg table."""
     return InputError(
         BUFFER_HOLDS_TABLE,
-        f"spec.buffer.uri {context.spec.buffer.uri} holds files of an Iceberg table ({found.folder}). Nothing "
+        f"spec.buffer.uri {context.spec.buffer.uri} holds files of an Iceberg table ({folder.folder}). Nothing "
         "in it was moved or deleted. Use a location that does not overlap with a table.",
     )
 

@@ -404,7 +404,7 @@ def _result(
         batches_promoted=len(written.batches) if snapshot_id is not None else 0,
         batches_withheld=withheld,
         refused_count=len(written.refused),
-        refused=tuple(RefusedBatch.of(i, found.refusal) for i, found in written.refused.items())[:LISTED_AT_MOST],
+        refused=tuple(RefusedBatch.of(i, judged.refusal) for i, judged in written.refused.items())[:LISTED_AT_MOST],
         rows_added=sum(f.records for f in written.files),
         files_added=len(written.files),
         bytes_added=sum(f.bytes for f in written.files),
