@@ -5,10 +5,11 @@ The next step of a user for each reason of a condition. Pure.
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, assert_never
 
+from lethe.base.verdict import Verdict
 from lethe.contract.status import DatasetStatus, RunEntry, Status, VacuumPolicyStatus
 from lethe_operator.reasons import Reason
 
@@ -233,8 +234,7 @@ class Wait:
 
     about: str
     """A condition, or a part of the status."""
-    reason: str
-    message: str
+    verdict: Verdict
     step: UserStep
 
 
@@ -259,7 +259,8 @@ def why(kind: str, document: Document, related: Related, place: ResourcePlace) -
         message = (
             "The operator has not read this version of the resource yet. If that lasts, the operator does not run."
         )
-        return _answer([Wait("Ready", "NotObserved", message, UserStep.DESCRIBE)], subject, place)
+        unread = Wait("Ready", Verdict("NotObserved", message), UserStep.DESCRIBE)
+        return _answer([unread], subject, place)
     findings = list(_of_conditions(status))
     if isinstance(status, DatasetStatus):
         findings += _of_parts(status)
@@ -272,12 +273,12 @@ def why(kind: str, document: Document, related: Related, place: ResourcePlace) -
     return _answer(findings, subject, place)
 
 
-def finding(about: str, reason: str, message: str) -> Wait:
+def finding(about: str, verdict: Verdict) -> Wait:
     """With the meaning of the reason, if there is no message."""
-    known = _KNOWN.get(reason)
+    known = _KNOWN.get(verdict.reason)
     if known is None:  # a run's own reason
-        return Wait(about, reason, message, UserStep.LOGS)
-    return Wait(about, reason, message or known.meaning, step_of(known))
+        return Wait(about, verdict, UserStep.LOGS)
+    return Wait(about, replace(verdict, message=verdict.message or known.meaning), step_of(known))
 
 
 def _of_conditions(status: Status) -> Iterator[Wait]:
@@ -289,7 +290,7 @@ def _of_conditions(status: Status) -> Iterator[Wait]:
         if condition.reason in seen:
             continue
         seen.add(condition.reason)
-        wait = finding(name, condition.reason, condition.message)
+        wait = finding(name, condition.verdict)
         if wait.step is not UserStep.NOTHING:
             yield wait
 
@@ -298,7 +299,7 @@ def _of_parts(status: DatasetStatus) -> Iterator[Wait]:
     """Of a Dataset: its consolidation and its vacuum, if they wait or run."""
     for part, said in (("consolidation", status.consolidation), ("vacuum", status.vacuum)):
         if said is not None and said.reason:
-            wait = finding(part, said.reason, said.message or "")
+            wait = finding(part, Verdict(said.reason, said.message or ""))
             if wait.step is not UserStep.NOTHING:
                 yield wait
 
@@ -307,14 +308,14 @@ def _of_entries(status: VacuumPolicyStatus) -> Iterator[Wait]:
     """Of a VacuumPolicy: the Datasets that wait."""
     for entry in status.datasets or ():
         if entry.reason:
-            wait = finding(f"dataset/{entry.name}", entry.reason, entry.message or "")
+            wait = finding(f"dataset/{entry.name}", Verdict(entry.reason, entry.message or ""))
             if wait.step not in (UserStep.NOTHING, UserStep.WAIT):
-                yield Wait(wait.about, wait.reason, wait.message, UserStep.DATASETS)
+                yield replace(wait, step=UserStep.DATASETS)
 
 
 def _answer(findings: Sequence[Wait], subject: Subject, place: ResourcePlace) -> NextStep:
     lines = [f"{subject.kind}/{subject.name}"]
-    lines += [f"  {f.about}: {f.reason}. {f.message}" for f in findings]
+    lines += [f"  {f.about}: {f.verdict.reason}. {f.verdict.message}" for f in findings]
     # What needs a user comes before what Lethe does by itself.
     first = next((f for f in findings if f.step is not UserStep.WAIT), findings[0])
     return NextStep(lines, command(first.step, subject, place))
