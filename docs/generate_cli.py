@@ -64,14 +64,21 @@ make dist
 kubectl krew install --manifest=dist/lethe.yaml --archive=dist/kubectl-lethe-0.1.0.tar.gz
 ```
 
-| Exit code | Meaning |
-|---|---|
-| 0 | done, no problem found |
-| 1 | `ledger verify`, `erasures verify`, `doctor` or `plan` found a problem; with `--wait`, the Restatement failed or took long |
-| 2 | wrong arguments |
-| 3 | with `plan --exit-code`: the apply would change something |
-| 10 | change the input, the table or its ledger first: the line on stderr says how |
-| 20 | the catalog, the storage or the cluster is unavailable: try again later |
+| Exit code | Of | Meaning |
+|---|---|---|
+| 0 | all commands | done, no problem found |
+| 1 | `status` | a Restatement or a run failed in the last day |
+| 1 | `doctor`, `ledger verify`, `erasures verify` | the table has a problem |
+| 1 | `plan`, `--dry-run` | a resource would be refused, or not carried out |
+| 1 | `--wait`, `local wait` | it failed, or the timeout has passed |
+| 2 | all commands | wrong arguments |
+| 3 | `plan --exit-code` | the apply would change something |
+| 10 | all commands | change the input, the table or its ledger first: the line on stderr says how |
+| 20 | all commands | the catalog, the storage or the cluster is unavailable: try again later |
+
+On a terminal, tables fit its width: texts are wrapped, less important columns are left out (`-o wide` leaves out none), and
+what still does not fit is printed as one line for each column. Names, ids, reasons and paths stay whole. There are colours on
+a terminal only, and none with `NO_COLOR`.
 
 An error is one line on stderr, `lethe: <Reason>: <what to do>`; it never contains rows or credentials.
 

@@ -1,42 +1,61 @@
 """The commands on resources. I/O."""
 
 import secrets
+import sys
 from base64 import b64encode
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import click
 from lethe.base.errors import InputError
-from lethe.cli.output import print_document, print_table
-from lethe.contract.status import RestatementStatus, parse_status
-from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, AlreadyExists, Away, KubeError, ResourceKind
+from lethe.cli.output import output_option, print_document, print_table, print_text, watch_option, watched
+from lethe.kube import DATASETS, RESTATEMENTS, AlreadyExists, Away, KubeError, ResourceKind
 from lethe_operator.resources import manifests
 from lethe_operator.resources.manifests import Note
 
 from lethe_kubectl import lookup
 from lethe_kubectl import status as run_rows
 from lethe_kubectl.logs import follow, same_as
-from lethe_kubectl.lookup import change_options, find, note_options, one, target_options
-from lethe_kubectl.status import HEADERS, WIDE, rows
+from lethe_kubectl.lookup import KINDS, change_options, find, note_options, one, target_options
+from lethe_kubectl.status import HEADERS, OPTIONAL, WIDE, rows
 from lethe_kubectl.target import Choice, Connection, connected
 from lethe_kubectl.why import Related
 from lethe_kubectl.why import why as answer_why
 
 _SECRETS = ResourceKind("/api/v1", "secrets", "Secret")
 _KEY = "values"
+EXIT_FAILURES: Final = 1
 
 
 @click.command()
+@watch_option
 @target_options
-@click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "name"]), default="table")
-def status(choice: Choice, output: str) -> None:
-    """Show Datasets, VacuumPolicies and Restatements that have not ended, and which server was asked."""
+@output_option
+def status(choice: Choice, output: str, watch: bool) -> None:
+    """Show Datasets, VacuumPolicies, and Restatements that have not ended or failed in the last day.
+
+    Also says which server was asked, and counts what failed in the last day: Restatements, and the runs that the statuses still
+    have. Exit code 1 if something did.
+    """
     with connected(choice) as at:
-        resources = [("dataset", d) for d in at.kube.list(DATASETS, at.namespace)]
-        resources += [("vacuumpolicy", d) for d in at.kube.list(VACUUM_POLICIES, at.namespace)]
-        resources += [
-            ("restatement", d) for d in at.kube.list(RESTATEMENTS, at.namespace) if output == "wide" or not _ended(d)
-        ]
+        shown = watched(lambda: _resources(at, output == "wide"), lambda found: _show_status(at, found, output), watch)
+    if run_rows.failures(shown, datetime.now(UTC)):
+        sys.exit(EXIT_FAILURES)
+
+
+def _resources(at: Connection, everything: bool) -> list[tuple[str, dict[str, Any]]]:
+    """Kinds and resources: all of them, or without Restatements that ended well or long ago."""
+    now = datetime.now(UTC)
+    return [
+        (kind, document)
+        for kind in ("dataset", "vacuumpolicy", "restatement")
+        for document in at.kube.list(KINDS[kind], at.namespace)
+        if everything or kind != "restatement" or run_rows.is_shown(document, now)
+    ]
+
+
+def _show_status(at: Connection, resources: list[tuple[str, dict[str, Any]]], output: str) -> None:
     match output:
         case "json" | "yaml":
             print_document({"apiVersion": "v1", "kind": "List", "items": [d for _, d in resources]}, output)
@@ -44,20 +63,34 @@ def status(choice: Choice, output: str) -> None:
             click.echo("".join(f"{k}/{d['metadata']['name']}\n" for k, d in resources), nl=False)
         case _:
             click.echo(f"{at.place.name}, namespace {at.namespace}", err=True)
-            wide = output == "wide"
-            print_table(HEADERS + WIDE if wide else HEADERS, rows(resources, datetime.now(UTC), wide))
+            wide, now = output == "wide", datetime.now(UTC)
+            headers, optional = (HEADERS + WIDE, ()) if wide else (HEADERS, OPTIONAL)
+            print_table(headers, rows(resources, now, wide), optional=optional)
+            failed = run_rows.failures(resources, now)
+            if failed:
+                print_text(str(failed))
+                what = f"why restatement/{failed.restatements[0]}" if failed.restatements else f"logs {failed.runs[0]}"
+                click.echo(f"next: {at.place.run(what)}")
 
 
 @click.command()
 @click.argument("dataset", required=False, shell_complete=lookup.datasets)
 @click.option("--active", is_flag=True, help="Only runs that have not ended.")
+@watch_option
 @target_options
-@click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "name"]), default="table")
-def runs(choice: Choice, dataset: str | None, active: bool, output: str) -> None:
+@output_option
+def runs(choice: Choice, dataset: str | None, active: bool, output: str, watch: bool) -> None:
     """Show the runs of a DATASET, or of all: those at work and the last few of each kind, the newest first."""
     with connected(choice) as at:
-        datasets = [one(at, "dataset", dataset)] if dataset else at.kube.list(DATASETS, at.namespace)
-    rows = run_rows.runs_of(datasets, active)
+
+        def load() -> list[run_rows.Run]:
+            datasets = [one(at, "dataset", dataset)] if dataset else at.kube.list(DATASETS, at.namespace)
+            return run_rows.runs_of(datasets, active)
+
+        watched(load, lambda found: _show_runs(found, output), watch)
+
+
+def _show_runs(rows: Sequence[run_rows.Run], output: str) -> None:
     match output:
         case "json" | "yaml":
             print_document({"runs": [run.to_document() for run in rows]}, output)
@@ -66,7 +99,8 @@ def runs(choice: Choice, dataset: str | None, active: bool, output: str) -> None
         case _:
             wide = output == "wide"
             headers = run_rows.RUN_HEADERS + run_rows.WIDE_RUN_HEADERS if wide else run_rows.RUN_HEADERS
-            print_table(headers, run_rows.run_rows(rows, datetime.now(UTC), wide))
+            optional = () if wide else run_rows.OPTIONAL_RUN_HEADERS
+            print_table(headers, run_rows.run_rows(rows, datetime.now(UTC), wide), ("ATTEMPT",), optional)
 
 
 @click.command()
@@ -243,8 +277,3 @@ def _create_secret(at: Connection, document: dict[str, Any], values: str) -> str
         # The answer may repeat what was sent.
         raise type(e)(e.status, e.reason, f"POST: the Secret {name} with the values was not created") from None
     return name
-
-
-def _ended(document: dict[str, Any]) -> bool:
-    phase = parse_status(RestatementStatus, document.get("status")).phase
-    return phase in ("Succeeded", "Failed", "Cancelled")

@@ -27,6 +27,8 @@ from lethe_operator.resources.vacuum_policy import VALUE_AT_MOST
 Document = Mapping[str, Any]
 HEADERS: Final = ("RESOURCE", "STATE", "REASON", "BATCHES", "WAITING", "DETAIL")
 WIDE: Final = ("AGE", "MESSAGE")
+OPTIONAL: Final = ("BATCHES", "WAITING", "DETAIL")
+"""A narrow terminal leaves these out, the first one first."""
 _STATUSES: Final[Mapping[str, type[DatasetStatus | RestatementStatus | VacuumPolicyStatus]]] = {
     "dataset": DatasetStatus,
     "restatement": RestatementStatus,
@@ -105,7 +107,11 @@ def age(since: datetime | str | None, now: datetime) -> str:
 
 RUN_HEADERS: Final = ("RUN", "DATASET", "KIND", "PHASE", "PROGRESS", "ATTEMPT", "STARTED", "TOOK", "REASON")
 WIDE_RUN_HEADERS: Final = ("EXECUTORS", "MESSAGE")
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
+OPTIONAL_RUN_HEADERS: Final = ("ATTEMPT", "DATASET", "KIND", "TOOK", "STARTED", "PROGRESS")
+FAILED_WITHIN: Final = timedelta(days=1)
+_FAILED: Final = "Failed"
+_ENDED: Final = frozenset({"Succeeded", _FAILED})
+_RESTATED: Final = _ENDED | {"Cancelled"}
 _NOT_STARTED: Final = datetime.max.replace(tzinfo=UTC)  # after all that have started
 
 
@@ -138,6 +144,57 @@ def run_rows(runs: Sequence[Run], now: datetime, wide: bool) -> Iterator[list[st
         row = [run.name, run.dataset, run.kind, run.phase or "", run.progress or "", str(run.attempt or "")]
         row += [age(run.start_time, now), _took(run, now), run.reason or ""]
         yield [*row, run.executors or "", run.message or ""] if wide else row
+
+
+@dataclass(frozen=True)
+class Failures:
+    """What failed within `FAILED_WITHIN`."""
+
+    restatements: Sequence[str]
+    runs: Sequence[str]
+    """Those that the statuses still have, also if a later attempt succeeded. The newest first."""
+
+    def __bool__(self) -> bool:
+        """Whether something failed."""
+        return bool(self.restatements or self.runs)
+
+    def __str__(self) -> str:
+        """One sentence with all names."""
+        parts = [
+            f"{len(names)} {what}{'' if len(names) == 1 else 's'} ({', '.join(names)})"
+            for what, names in (("Restatement", self.restatements), ("run", self.runs))
+            if names
+        ]
+        return f"failed in the last day: {', '.join(parts)}"
+
+
+def failures(found: Sequence[tuple[str, Document]], now: datetime) -> Failures:
+    """The Restatements and runs that failed lately.
+
+    Args:
+        found: Kinds, and resources.
+        now: The end of the time in which they failed.
+    """
+    restatements = [d["metadata"]["name"] for kind, d in found if kind == "restatement" and has_failed(d, now)]
+    runs = runs_of([d for kind, d in found if kind == "dataset"])
+    return Failures(restatements, [r.name for r in runs if r.phase == _FAILED and _is_recent(r.finish_time, now)])
+
+
+def is_shown(document: Document, now: datetime) -> bool:
+    """Whether a Restatement needs attention: it has not ended, or it failed lately."""
+    return parse_status(RestatementStatus, document.get("status")).phase not in _RESTATED or has_failed(document, now)
+
+
+def has_failed(document: Document, now: datetime) -> bool:
+    """Whether a Restatement failed within `FAILED_WITHIN`."""
+    status = parse_status(RestatementStatus, document.get("status"))
+    ready = status.condition("Ready")
+    return status.phase == _FAILED and _is_recent(ready.last_transition_time if ready is not None else None, now)
+
+
+def _is_recent(time: datetime | None, now: datetime) -> bool:
+    """A time that is not known counts as recent."""
+    return time is None or now - time <= FAILED_WITHIN
 
 
 def _took(run: Run, now: datetime) -> str:

@@ -20,7 +20,7 @@ import kubernetes.client
 import kubernetes.config
 import yaml
 from lethe.base.errors import InputError, TransientError
-from lethe.cli.output import console, print_table, working
+from lethe.cli.output import output_option, print_pairs, print_table, working
 from lethe.kube import AlreadyExists, Away, Kube, KubeError, NotFound
 from lethe_operator.cluster.client import of_configuration
 
@@ -159,6 +159,8 @@ def _parsed(file: Path) -> Iterator[tuple[str, Any]]:
 
 STRICT: Final = {"fieldValidation": "Strict"}
 LOOK_SECONDS: Final = 0.3
+_ALWAYS_SHOWN: Final = 3
+"""Columns of `get`. A narrow terminal leaves out the others, the last one first."""
 
 dir_option = click.option(
     "--dir",
@@ -204,17 +206,13 @@ def up(path: Path | None, port: int, warm_driver: bool, gateway: bool, gateway_p
     folder = folder_of(path)
 
     def ready(local: running.Local) -> None:
-        say = console().print
-        say(f"Lethe runs in {folder.path}. Ctrl-C stops it.", soft_wrap=True)
-        say(f"  catalog  local (SQLite and files; edit {folder.catalogs} for others)", soft_wrap=True)
-        say("  logs     lethe local logs operator (or committer, or the name of a run)", soft_wrap=True)
+        click.echo(f"Lethe runs in {folder.path}. Ctrl-C stops it.")
+        click.echo(f"  catalog  local (SQLite and files; edit {folder.catalogs} for others)")
+        click.echo("  logs     lethe local logs operator (or committer, or the name of a run)")
         if gateway:
-            say(f"  console  http://localhost:{local.gateway_port}/console/", soft_wrap=True)
-            say(
-                f"           log in with the token in {folder.account / 'token'}; the API: /v1/namespaces",
-                soft_wrap=True,
-            )
-        say("  next     lethe local apply -f dataset.yaml", soft_wrap=True)
+            click.echo(f"  console  http://localhost:{local.gateway_port}/console/")
+            click.echo(f"           log in with the token in {folder.account / 'token'}; the API: /v1/namespaces")
+        click.echo("  next     lethe local apply -f dataset.yaml")
 
     wanted = running.Local(folder, port, warm_driver, gateway_port if gateway else None)
     running.up(wanted, ready)
@@ -239,7 +237,7 @@ def apply(path: Path | None, files: tuple[Path, ...], dry_run: bool) -> None:
 @dir_option
 @click.argument("kind")
 @click.argument("name", default="")
-@click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "name"]), default="table")
+@output_option
 def get(path: Path | None, kind: str, name: str, output: str) -> None:
     """Show objects of a kind, such as datasets, restatements or jobs."""
     of = kind_of(kind)
@@ -257,7 +255,8 @@ def get(path: Path | None, kind: str, name: str, output: str) -> None:
             click.echo(f"There are no {of.resource.plural}.", err=True)
         case _:
             rows = rows_of(of, objects, datetime.now(UTC), output == "wide")
-            print_table(rows.headers, rows.rows, rows.right)
+            optional = () if output == "wide" else rows.headers[_ALWAYS_SHOWN:][::-1]
+            print_table(rows.headers, rows.rows, rows.right, optional)
 
 
 @local.command()
@@ -274,7 +273,7 @@ def describe(path: Path | None, kind: str, name: str) -> None:
             e for e in kube.list(kind_of("event").resource, NAMESPACE) if (e.get("regarding") or {}).get("uid") == uid
         ]
     rows = rows_of(of, [resource], datetime.now(UTC), wide=True)
-    print_table(("FIELD", "VALUE"), zip(rows.headers, rows.rows[0], strict=True))
+    print_pairs(zip(rows.headers, rows.rows[0], strict=True))
     click.echo()
     conditions = (resource.get("status") or {}).get("conditions") or ()
     print_table(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import click
-from lethe.cli.output import print_document, print_table, working
+from lethe.cli.output import print_document, print_table, print_text, working
 from lethe.kube import NotFound
 from lethe_kubectl.lookup import KINDS, target_options
 from lethe_kubectl.target import Choice, Connection, connected, no_such_path
@@ -43,8 +43,8 @@ def plan(choice: Choice, files: tuple[Path, ...], output: str, exit_code: bool) 
             planned = [Planned(c, effects.of(c)) for c in changes]
     if output == "table":
         click.echo(f"{at.place.name}, namespace {at.namespace}", err=True)
-        print_table(report.HEADERS, report.rows(planned), wrapped=report.WRAPPED)
-        click.echo(report.summary(planned))
+        print_table(report.HEADERS, report.rows(planned))
+        print_text(report.summary(planned))
     else:
         print_document(report.document(planned, files_read.others), output)
     if report.has_problems(planned):

@@ -3,14 +3,14 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 
 from lethe_plan.changes import Action, Change
 from lethe_plan.effect import NO_EFFECT, DeletedRows, Effect, many
 
 HEADERS: Final = ("RESOURCE", "ACTION", "WHAT", "DETAIL")
-WRAPPED: Final = ("DETAIL",)
-_VALUE_AT_MOST: Final = 80  # characters of a value in a row
+_VALUE_AT_MOST: Final = 80  # characters of a list or a map in a row, if its first item is not longer
 
 
 @dataclass(frozen=True)
@@ -132,5 +132,19 @@ def _deleted(planned: Sequence[Planned]) -> DeletedRows:
 def _value(value: Any) -> str:
     if value is None:
         return "(none)"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _VALUE_AT_MOST else f"{text[:_VALUE_AT_MOST]}…"
+    if isinstance(value, str):
+        return value
+    text = json.dumps(value, ensure_ascii=False)
+    if len(text) <= _VALUE_AT_MOST or not isinstance(value, list | dict):
+        return text
+    return _shortened(value)
+
+
+def _shortened(value: list[Any] | dict[str, Any]) -> str:
+    """The first items of a long value, each of them whole."""
+    items = value if isinstance(value, list) else [{k: v} for k, v in value.items()]
+    texts = [json.dumps(item, ensure_ascii=False) for item in items]
+    ends = accumulate(map(len, texts))
+    count = max(sum(end <= _VALUE_AT_MOST for end in ends), 1)
+    more = f" and {len(texts) - count:,} more" if count < len(texts) else ""
+    return ", ".join(texts[:count]) + more

@@ -27,6 +27,7 @@ from lethe.ledger.ledger import Ledger, get_many
 
 _HEADERS: Final = ("BATCH", "STATE", "ROWS", "TIME", "SNAPSHOT", "TOMBSTONED", "BY")
 _WIDE: Final = ("BYTES", "OBJECTS", "RUN")
+_OPTIONAL: Final = ("TOMBSTONED", "SNAPSHOT", "TIME", "ROWS")
 
 
 @click.command()
@@ -72,6 +73,7 @@ def batches(
                 (*_HEADERS, *(_WIDE if wide else ())),
                 (_row(b, b.batch_id in hidden, wide) for b in tracked),
                 right=("ROWS", "SNAPSHOT", "BYTES", "OBJECTS"),
+                optional=() if wide else _OPTIONAL,
             )
 
 
@@ -87,7 +89,7 @@ def _by(b: BatchRow) -> str:
         return refusal
     if b.run_id is None:
         return "producer"
-    who = b.restatement.rpartition("/")[0] or b.restatement if b.restatement else f"run {b.run_id[:12]}"
+    who = b.restatement.rpartition("/")[0] or b.restatement if b.restatement else f"run {b.run_id}"
     return f"{who}, replaced by {b.replaced_by}" if b.replaced_by else who
 
 

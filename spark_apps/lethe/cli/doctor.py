@@ -8,15 +8,24 @@ from datetime import UTC, datetime, timedelta
 
 import click
 from pyiceberg.manifest import ManifestContent
+from rich.text import Text
 
 from lethe import batches_table as tracking
 from lethe import ledger_store
 from lethe.base import names
 from lethe.base.errors import InputError, LedgerError
-from lethe.cli.diagnosis import DEFAULT_METRICS, Examined, ExaminedBatches, Level, ListedFile, diagnose, is_healthy
+from lethe.cli.diagnosis import DEFAULT_METRICS, Examined, ExaminedBatches, ListedFile, diagnose, is_healthy
 from lethe.cli.ledger import name_of, roots_of
 from lethe.cli.opening import Opened, open_table
-from lethe.cli.output import batch_column_option, json_option, print_json, table_argument, working
+from lethe.cli.output import (
+    STYLES,
+    batch_column_option,
+    json_option,
+    print_json,
+    print_lines,
+    table_argument,
+    working,
+)
 from lethe.files.bounds import FileBounds
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import data_files
@@ -134,8 +143,8 @@ def doctor(context: click.Context, table: str, grace_hours: float, as_json: bool
         print_json({"table": table, "healthy": is_healthy(findings), "findings": [asdict(f) for f in findings]})
     else:
         for f in findings:
-            colour = {Level.ERROR: "red", Level.WARNING: "yellow"}.get(f.level)
-            click.echo(f"{click.style(f.level.value, fg=colour, bold=bool(colour))} {f.code}: {f.what}")
+            level = f.level.value
+            print_lines([Text().append(level, STYLES.get(level, "")).append(f" {f.code}: {f.what}")])
             if f.do:
                 click.echo(f"    {f.do}")
     context.exit(0 if is_healthy(findings) else 1)

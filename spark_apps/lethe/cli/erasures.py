@@ -41,6 +41,7 @@ CANONICAL_SINCE = 2
 
 _HEADERS: Final = ("RESTATEMENT", "OPERATION", "STATE", "DUE", "VERIFIED", "TICKET", "RECORD")
 _WIDE: Final = ("BLOCKED BY", "REASON", "SHA256")
+_OPTIONAL: Final = ("RECORD", "OPERATION", "TICKET", "VERIFIED", "DUE")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -261,14 +262,15 @@ def list_(table: str, output: str, as_json: bool, batch_column: str) -> None:
             click.echo("".join(f"{k.name}\n" for k in listed), nl=False)
         case form:
             wide = form == "wide"
-            print_table((*_HEADERS, *(_WIDE if wide else ())), (_row(k, wide) for k in listed))
+            headers = (*_HEADERS, *(_WIDE if wide else ()))
+            print_table(headers, (_row(k, wide) for k in listed), optional=() if wide else _OPTIONAL)
 
 
 def _row(erasure: ListedErasure, wide: bool) -> list[str]:
     outcome, pending, request = erasure.outcome, erasure.pending, erasure.result.provenance
     row = [erasure.name, erasure.result.operation or "", _state(erasure)]
     row += [time_text(pending.evict_by if pending else None), time_text(outcome.verified_time if outcome else None)]
-    row += [request.ticket if request else "", outcome.record.rpartition("/")[2] if outcome else ""]
+    row += [request.ticket if request else "", outcome.record if outcome else ""]
     blockers = ", ".join(str(b) for b in pending.blockers) if pending else ""
     return (
         [*row, blockers, request.reason if request else "", outcome.record_sha256 if outcome else ""] if wide else row
@@ -328,10 +330,9 @@ def show(table: str, restatement: str, as_json: bool, batch_column: str) -> None
             ("due", str(files.get("due-time") or "")),
             ("verified", f"{verified.get('time')} by run {verified.get('run')}"),
             ("files removed", f"{record.document.get('files-count')}, {record.document.get('files-bytes')} bytes"),
+            *(("not covered", str(text)) for text in record.document.get("not-covered") or ()),
         ]
     )
-    for text in record.document.get("not-covered") or ():
-        click.echo(f"not covered    {text}")
 
 
 def _the_only(found: Sequence[ListedErasure], name: str) -> ListedErasure:

@@ -338,7 +338,7 @@ def log(table: str, limit: int, everything: bool, as_json: bool, batch_column: s
                 str(line.snapshot_id),
                 line.operation,
                 "(bare)" if line.bare else line.run_kind or "",
-                (line.run_id or "")[:12],
+                line.run_id or "",
                 number_text(line.added),
                 number_text(line.deleted),
                 number_text(line.total),
@@ -348,6 +348,7 @@ def log(table: str, limit: int, everything: bool, as_json: bool, batch_column: s
             for line in shown
         ),
         right=("SNAPSHOT", "+", "-", "TOTAL", "VACUUMED"),
+        optional=("OPERATION", "VACUUMED", "TOTAL", "ID", "-", "+"),
     )
     if len(shown) < len(lines):
         click.echo(f"{len(shown)} of {len(lines)} snapshots. Use -n to list more.", err=True)

@@ -1,7 +1,7 @@
 """The command `lethe`. An error becomes one line that says what to do, without a stack trace. I/O.
 
-Exit codes: 0 (done), 1 (a `verify`, `doctor` or `plan` found a problem), 2 (wrong arguments), 3 (`plan --exit-code`: something
-would change), 10 (change the input or the table), 20 (a service is unavailable: try again later).
+Exit codes: 0 (done), 1 (something failed, or a command that looks for problems found one), 2 (wrong arguments), 3
+(`plan --exit-code`: something would change), 10 (change the input or the table), 20 (a service is unavailable: try again later).
 """
 
 import logging

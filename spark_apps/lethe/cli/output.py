@@ -4,25 +4,39 @@ Arguments and options that several commands share, and the types of their values
 """
 
 import json
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, TypeVar
 
 import click
 import yaml
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.text import Text
 
-UNWRAPPED_WIDTH = 100_000
-"""A pipe or a file has no width: do not wrap lines there."""
+from lethe.cli import layout
+
+STYLES: Final = {
+    **dict.fromkeys(("Failed", "NotReady", "refused", "blocked", "problem", "error"), "bold red"),
+    **dict.fromkeys(
+        ("Pending", "buffered", "unknown", "rows in table", "not verified", "warning", "Warning"), "yellow"
+    ),
+}
+"""The styles of states that need attention."""
+
+WATCH_SECONDS: Final = 2
+V = TypeVar("V")
 
 table_argument = click.argument("table")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 output_option = click.option(
     "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "name"]), default="table", show_default=True
+)
+watch_option = click.option(
+    "-w", "--watch", is_flag=True, help="Show changes until Ctrl-C; a terminal is cleared before each."
 )
 batch_column_option = click.option(
     "--batch-column",
@@ -30,12 +44,6 @@ batch_column_option = click.option(
     show_default=True,
     help="The batch column, for a table that Lethe has not prepared. A prepared table has it in a table property.",
 )
-
-
-def console() -> Console:
-    """Standard output. Where it is not a terminal, lines are plain and of any length."""
-    terminal = Console(highlight=False)
-    return terminal if terminal.is_terminal else Console(highlight=False, width=UNWRAPPED_WIDTH)
 
 
 def working(what: str) -> AbstractContextManager[Any]:
@@ -58,29 +66,74 @@ def progress() -> Progress:
 
 
 def print_table(
-    headers: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = (), wrapped: Iterable[str] = ()
+    headers: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    right: Iterable[str] = (),
+    optional: Sequence[str] = (),
+    styles: Mapping[str, str] = STYLES,
 ) -> None:
-    """Print rows below their headers.
+    """Print rows below their headers; on a narrow terminal as `layout.table` says.
 
-    The columns named in `right` are aligned to the right, and those in `wrapped` are wrapped on a terminal.
+    Args:
+        headers: One for each column.
+        rows: One cell for each header.
+        right: The columns that are aligned to the right.
+        optional: The columns that a narrow terminal leaves out, the least important first.
+        styles: The styles of cells, by their whole text.
     """
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    right_aligned, may_wrap = frozenset(right), frozenset(wrapped)
-    for header in headers:
-        justify: Literal["left", "right"] = "right" if header in right_aligned else "left"
-        table.add_column(header, justify=justify, no_wrap=header not in may_wrap)
-    for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
-    console().print(table)
+    width = _width()
+    shown = layout.table(headers, list(rows), width, frozenset(right), optional, styles)
+    print_lines(shown.lines)
+    if shown.left_out:
+        names = ", ".join(shown.left_out)
+        click.echo(f"no room in {width} columns for {names}: a wider terminal or a pipe shows all", err=True)
 
 
 def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     """Print one name and value per line; leave out pairs without a value."""
-    lines = list(pairs)
-    width = max((len(name) for name, _ in lines), default=0)
-    for name, value in lines:
-        if value:
-            click.echo(f"{name:<{width}}  {value}")
+    print_lines(layout.record(list(pairs), _width()))
+
+
+def print_text(text: str) -> None:
+    """Print a sentence; on a terminal in lines between words."""
+    print_lines(map(Text, layout.wrapped(text, _width())))
+
+
+def print_lines(lines: Iterable[Text]) -> None:
+    """Print styled lines as they are. They have colours on a terminal only, and with NO_COLOR none."""
+    out = Console(highlight=False)
+    if not out.is_terminal or out.no_color:
+        click.echo("".join(f"{line.plain}\n" for line in lines), nl=False)
+        return
+    for line in lines:
+        out.print(line, soft_wrap=True)
+
+
+def watched(load: Callable[[], V], show: Callable[[V], object], again: bool) -> V:
+    """Show a value and return it; with `again`, until Ctrl-C. A pipe gets only values that differ from the one before.
+
+    Args:
+        load: Reads the value.
+        show: Prints it. On a terminal it replaces what was shown before.
+        again: Go on.
+    """
+    before, is_terminal = None, Console().is_terminal
+    while True:
+        value = load()
+        if is_terminal and again:
+            click.clear()
+        if is_terminal or value != before:
+            show(value)
+        if not again:
+            return value
+        before = value
+        time.sleep(WATCH_SECONDS)
+
+
+def _width() -> int | None:
+    """The characters of a line of the terminal; None: the output is a pipe or a file."""
+    out = Console()
+    return out.width if out.is_terminal else None
 
 
 def print_json(value: Any) -> None:

@@ -152,6 +152,7 @@ def _show(rows: Scan, limit: int, by_default: bool) -> None:
         table.column_names,
         ([_cell(v) for v in row.values()] for row in table.slice(0, limit).to_pylist()),
         [f.name for f in table.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)],
+        styles={},
     )
     if table.num_rows > limit:
         click.echo(f"Only {limit} rows are shown. Use --limit to print more.", err=True)

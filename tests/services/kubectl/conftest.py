@@ -29,6 +29,10 @@ class LocalApi:
         """A command on this folder."""
         return CliRunner().invoke(cli, [*arguments, "--dir", str(self.folder.path)], input=told)
 
+    def on_table(self, *arguments: str) -> Result:
+        """A command on a table, with the catalogs of this folder."""
+        return CliRunner(env={"PYICEBERG_HOME": str(self.folder.path)}).invoke(cli, arguments)
+
     def dataset(self, name: str, status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
         """Create a Dataset of the table `local.air.<name>`."""
         table = {"catalog": "local", "name": f"air.{name}"}
