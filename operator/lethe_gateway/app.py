@@ -1,11 +1,14 @@
 """The application: routes, and how errors become problem documents."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
+from lethe.base import names
 from lethe.version import version
 from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
@@ -21,6 +24,8 @@ from lethe_gateway.problems import FieldError, Kind, Problem, not_found
 from lethe_gateway.services import Services
 
 API_VERSION = "1.0.0"
+LENGTH_SHOWN = 100
+"""Characters of an unknown name in an answer."""
 ABOUT = (
     "Datasets, batches, Restatements, vacuums, runs and erasures, as far as your rights in Kubernetes go. docs/gateway.md "
     "explains tokens, rights, limits and freshness."
@@ -53,8 +58,33 @@ def routes() -> FastAPI:
         generate_unique_id_function=lambda route: to_camel(route.name),
     )
     for router in (datasets.router, restatements.router, batches.router, uploads.router, changes.changes_router):
-        app.include_router(router)
+        app.include_router(router, dependencies=[Depends(require_known_parameters)])
     return app
+
+
+def require_known_parameters(request: Request) -> None:
+    """Require that the route has all parameters of the query. A misspelt filter would otherwise give everything.
+
+    Raises:
+        Problem: `INVALID_REQUEST`, with the most similar parameter.
+    """
+    route = request.scope["route"]
+    known = frozenset(_parameters(route.dependant)) if request.query_params else frozenset[str]()
+    errors = tuple(
+        FieldError(field=f"query.{name[:LENGTH_SHOWN]}", message=names.unknown("parameter", name, known))
+        for name in dict.fromkeys(request.query_params)
+        if name not in known
+    )
+    if errors:
+        text = f"Correct the parameters: {errors[0].message}."
+        raise Problem(Kind.INVALID_REQUEST, text, errors=errors)
+
+
+def _parameters(dependant: Dependant) -> Iterator[str]:
+    """The names of the parameters in the query, also of what the route depends on."""
+    yield from (p.alias for p in dependant.query_params)
+    for inner in dependant.dependencies:
+        yield from _parameters(inner)
 
 
 def openapi(app: FastAPI) -> dict[str, Any]:

@@ -7,7 +7,6 @@ The names of resources that a shell completes. I/O: one short request; without a
 Options that several commands have. I/O: none.
 """
 
-import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.cli.opening import DatasetTable
 from lethe.iceberg import catalogs
@@ -125,8 +125,7 @@ def kind_and_name(words: Sequence[str]) -> tuple[str, str]:
     wanted = kind.lower().removesuffix(".lethe.dev")
     kind_name = _OTHER_NAMES.get(wanted, wanted)
     if kind_name not in KINDS:
-        near = difflib.get_close_matches(kind_name, KINDS, 1)
-        raise InputError("UnknownKind", f"{kind} is no kind of Lethe. Use {near[0] if near else ', '.join(KINDS)}.")
+        raise InputError("UnknownKind", f"{names.unknown('kind', kind, KINDS)}. Lethe has {', '.join(KINDS)}.")
     return kind_name, name
 
 
@@ -166,8 +165,8 @@ def one(at: Connection, kind: str, name: str) -> Document:
 
 def unknown(name: str, known: Sequence[str], what: str, namespace: str) -> InputError:
     """The error for a name that no resource has; it suggests the most similar known name, or lists up to ten."""
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f"Do you mean {near[0]}?" if near else f"There are {', '.join(sorted(known)[:10]) or 'none'}."
+    near = names.nearest(name, known)
+    hint = f"Do you mean {near}?" if near else f"There are {', '.join(sorted(known)[:10]) or 'none'}."
     return InputError("UnknownName", f"namespace {namespace} has no {what} {name[:100]}. {hint}")
 
 

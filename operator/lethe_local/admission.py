@@ -16,7 +16,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from typing import Any, Final
 
@@ -26,7 +25,8 @@ from celpy.adapter import json_to_cel
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
-from lethe.contract.kubernetes import parse_quantity
+from lethe.base import names
+from lethe.contract.kubernetes import GROUP, USER_ANNOTATIONS, parse_quantity
 
 Json = Mapping[str, Any]
 
@@ -205,12 +205,30 @@ def _is_greater_than(one: celtypes.DoubleType, other: celtypes.DoubleType) -> ce
 
 # The API server knows these fields of every object; a schema does not describe them.
 _OF_ALL = frozenset({"apiVersion", "kind", "metadata"})
+_METADATA: Final = (
+    "annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers", "generateName",
+    "generation", "labels", "managedFields", "name", "namespace", "ownerReferences", "resourceVersion", "selfLink", "uid",
+)  # fmt: skip
 
 
 def unknown_fields(schema: Json, document: Json) -> list[str]:
     """The paths of fields that the schema does not have, each with the name of a similar field, if there is one."""
+    metadata = document.get("metadata")
+    of_metadata = metadata if isinstance(metadata, Mapping) else {}
+    unknown = [names.unknown("field", str(n), _METADATA, "metadata.") for n in of_metadata if n not in _METADATA]
     body = {k: v for k, v in document.items() if k not in _OF_ALL}
-    return list(_unknown(schema, body, ""))
+    return [*unknown, *_unknown(schema, body, "")]
+
+
+def unknown_annotations(kind: str, document: Json) -> list[str]:
+    """The annotations of Lethe that resources of a kind do not have. The API server accepts them, and nothing reads them."""
+    annotations = (document.get("metadata") or {}).get("annotations") or {}
+    known = USER_ANNOTATIONS.get(kind, ())
+    return [
+        names.unknown("annotation", name, known)
+        for name in annotations
+        if str(name).startswith(f"{GROUP}/") and name not in known
+    ]
 
 
 def _unknown(schema: Json, value: Any, path: str) -> Iterator[str]:
@@ -228,8 +246,7 @@ def _unknown(schema: Json, value: Any, path: str) -> Iterator[str]:
         elif isinstance(rest, Mapping):
             yield from _unknown(rest, inner, inside)
         elif known or not rest:
-            similar = get_close_matches(name, known, n=1)
-            yield f'unknown field "{inside}"' + (f' (did you mean "{similar[0]}"?)' if similar else "")
+            yield names.unknown("field", str(name), known, inside.removesuffix(str(name)))
 
 
 def defaulted(schema: Json, value: Any) -> Any:
@@ -337,7 +354,20 @@ def require_known_fields(definition: Definition, document: Json) -> None:
     Raises:
         Undecodable: The message lists all fields that the definition does not have.
     """
+    _require_none(definition, unknown_fields(definition.schema, document))
+
+
+def require_known_names(definition: Definition, document: Json) -> None:
+    """Require that all fields and all annotations of Lethe are known.
+
+    Raises:
+        Undecodable: The message lists all names that are not known.
+    """
     unknown = unknown_fields(definition.schema, document)
+    _require_none(definition, [*unknown, *unknown_annotations(definition.kind, document)])
+
+
+def _require_none(definition: Definition, unknown: list[str]) -> None:
     if unknown:
         kind, version = definition.kind, definition.version
         raise Undecodable(

@@ -19,12 +19,14 @@ import click
 import kubernetes.client
 import kubernetes.config
 import yaml
+from lethe.base import names
 from lethe.base.errors import InputError, TransientError
 from lethe.cli.output import output_option, print_pairs, print_table, working
-from lethe.kube import AlreadyExists, Away, Kube, KubeError, NotFound
+from lethe.kube import AlreadyExists, Away, Kube, KubeError, NotFound, RequestRefused
 from lethe_operator.cluster.client import of_configuration
 
 from lethe_local import up as running
+from lethe_local.admission import Undecodable, require_known_names
 from lethe_local.api.objects import ApiKind, kinds
 from lethe_local.api.patches import applied, patch_of
 from lethe_local.api.server import rows_of, value_at
@@ -78,8 +80,11 @@ def kind_of(name: str) -> ApiKind:
         short = kind.definition.short_names if kind.definition is not None else ()
         if wanted in (kind.resource.name.lower(), kind.resource.plural, *short):
             return kind
-    known = ", ".join(k.resource.plural for k in every if k.definition is not None)
-    raise click.BadParameter(f"{name!r} is no kind of objects. Use one of {known}, jobs, pods, secrets, configmaps.")
+    known = [k.resource.plural for k in every if k.definition is not None]
+    plurals = [k.resource.plural for k in every]
+    raise click.BadParameter(
+        f"{names.unknown('kind', name, plurals)}. Use one of {', '.join(known)}, jobs, pods, secrets, configmaps."
+    )
 
 
 def kind_of_document(document: Mapping[str, Any], where: str) -> ApiKind:
@@ -91,7 +96,8 @@ def kind_of_document(document: Mapping[str, Any], where: str) -> ApiKind:
     version, name = document.get("apiVersion"), document.get("kind")
     matching = [k for k in kinds() if k.resource.name == name]
     if not matching:
-        raise InputError("UnknownKind", f"{where}: the kind {name} does not exist here.")
+        every = [k.resource.name for k in kinds()]
+        raise InputError("UnknownKind", f"{where}: {names.unknown('kind', str(name), every)}.")
     if matching[0].api_version != version:
         raise InputError(
             "UnknownKind",
@@ -226,11 +232,41 @@ def apply(path: Path | None, files: tuple[Path, ...], dry_run: bool) -> None:
     """Create or change objects as YAML files say."""
     with client(folder_of(path)) as kube:
         kube.write_query = STRICT | ({"dryRun": "All"} if dry_run else {})
-        for where, document in documents(files):
-            kind = kind_of_document(document, where)
-            done = apply_document(kube, kind, document)
+        read = [(where, kind_of_document(document, where), document) for where, document in documents(files)]
+        for where, kind, document in read:  # before anything changes
+            _require_known_names(where, kind, document)
+        for where, kind, document in read:
+            with _named(where):
+                done = apply_document(kube, kind, document)
             name = document["metadata"]["name"]
             click.echo(f"{kind.resource.name.lower()}/{name} {done}{' (dry run)' if dry_run else ''}")
+
+
+def _require_known_names(where: str, kind: ApiKind, document: Mapping[str, Any]) -> None:
+    """Require that fields and annotations of a resource of Lethe are known.
+
+    Raises:
+        InputError: `UnknownName`.
+    """
+    if kind.definition is None:
+        return
+    try:
+        require_known_names(kind.definition, document)
+    except Undecodable as e:
+        raise InputError("UnknownName", f"{where}: {e}") from None
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """Name the document in errors about what was sent.
+
+    Raises:
+        InputError: What the API server says about the document.
+    """
+    try:
+        yield
+    except RequestRefused as e:
+        raise InputError(e.reason, f"{where}: {e.message.partition(': ')[2]}") from None
 
 
 @local.command()

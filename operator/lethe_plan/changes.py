@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from lethe_local.admission import Definition, NotAdmitted, Undecodable, admitted, defaulted, require_known_fields
+from lethe.base import names
+from lethe_local.admission import Definition, NotAdmitted, Undecodable, admitted, defaulted, require_known_names
 from lethe_local.api.patches import LAST_APPLIED, merged, patch_of
 
 Document = Mapping[str, Any]
@@ -107,7 +108,8 @@ def _manifest(
     definition = definitions.get(kind)
     problem = ""
     if definition is None:
-        problem = f"Lethe has no kind {kind}. Use one of {', '.join(sorted(definitions))}."
+        unknown = names.unknown("kind", kind, definitions)
+        problem = f"{unknown}. Lethe has {', '.join(sorted(definitions))}."
     elif definition.api_version != version:
         problem = f"{kind} has the apiVersion {version}. This version of Lethe has {definition.api_version}."
     elif target.fixed and namespace != target.namespace:
@@ -177,7 +179,7 @@ def change_of(manifest: ResourceDocument, current: Document | None) -> Change:
     document = {k: v for k, v in manifest.document.items() if k != "status"}
     try:
         _require_maps(document)
-        require_known_fields(definition, document)
+        require_known_names(definition, document)
         if current is None:
             after = admitted(definition, {**document, "metadata": _with_place(manifest)})
             return Change(manifest, Action.CREATE, after=after)

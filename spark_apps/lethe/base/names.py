@@ -1,13 +1,17 @@
-"""The names that Lethe writes into tables and buffers, and the patterns of names in charts and boundaries. Pure.
+"""The names that Lethe writes into tables and buffers, patterns of names, and names that a user has misspelt. Pure.
 
-The names are summary keys, table properties, folders and files. In a pattern, * matches any characters; all other characters
-match themselves.
+The names are summary keys, table properties, folders and files. In a pattern of a chart or a boundary, * matches any characters;
+all other characters match themselves.
 """
 
+import difflib
 import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
+
+_COMPARED: Final = 100
+"""The characters of a misspelt name that are compared and shown."""
 
 # --- snapshot summary keys -----------------------------------------------------------------------------------------
 # Of the Tombstone Extension; always present on snapshots of Lethe. An empty set is an empty file.
@@ -110,6 +114,25 @@ def matches(pattern: str, name: str) -> bool:
 def matches_any(patterns: Iterable[str], name: str) -> bool:
     """Whether at least one pattern matches the whole name; False if there are no patterns."""
     return any(matches(p, name) for p in patterns)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that is most similar; "": none is similar."""
+    similar = difflib.get_close_matches(name[:_COMPARED], [*known], 1)
+    return similar[0] if similar else ""
+
+
+def unknown(what: str, name: str, known: Iterable[str], inside: str = "") -> str:
+    """What is wrong with a name that does not exist: unknown field "spec.tabel" (did you mean "table"?).
+
+    Args:
+        what: A field, an annotation, a parameter.
+        name: The name that does not exist.
+        known: The names that exist.
+        inside: The path of what contains it, with a dot at its end.
+    """
+    similar = nearest(name, known)
+    return f'unknown {what} "{inside}{name[:_COMPARED]}"' + (f' (did you mean "{similar}"?)' if similar else "")
 
 
 @lru_cache(maxsize=1024)

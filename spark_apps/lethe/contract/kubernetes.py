@@ -18,6 +18,8 @@ PAUSED: Final = "lethe.dev/paused"
 VACUUM_NOW: Final = "lethe.dev/vacuum-now"
 APPROVE: Final = "lethe.dev/approve"
 ACCEPT_HEAD: Final = "lethe.dev/accept-head"
+USER_ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {"Dataset": (PAUSED, VACUUM_NOW, APPROVE, ACCEPT_HEAD)}
+"""By kind."""
 
 MIB: Final = 1024 * 1024
 GIB: Final = 1024 * MIB

@@ -176,6 +176,27 @@ def test_pages_of_batches_continue_by_their_cursor() -> None:
     assert (seen, cursor) == (["b1", "b0", "b3", "b2", "b5", "b4", "b6"], "")
 
 
+@pytest.mark.parametrize(
+    ("path", "asked", "said"),
+    [
+        (f"{DATASET}/batches", "id_prefix=a", 'unknown parameter "id_prefix" (did you mean "idPrefix"?)'),
+        (f"{DATASET}/batches", "limitt=5", 'unknown parameter "limitt" (did you mean "limit"?)'),
+        (
+            "/v1/namespaces/ns/restatements",
+            "datasett=a&dataset=b",
+            'unknown parameter "datasett" (did you mean "dataset"?)',
+        ),
+        (DATASET, "x=1", 'unknown parameter "x"'),
+    ],
+)
+def test_an_unknown_parameter_is_refused_with_the_nearest_name(path: str, asked: str, said: str) -> None:
+    """A misspelt filter would otherwise give everything."""
+    answer = parts().client().get(f"{path}?{asked}")
+
+    assert (answer.status_code, answer.json()["type"]) == (400, Kind.INVALID_REQUEST.type)
+    assert answer.json()["errors"] == [{"field": f"query.{asked.partition('=')[0]}", "message": said}]
+
+
 def test_a_batch_id_may_contain_a_slash() -> None:
     row = replace(A, batch_id="2026/03/01")
     facts = BatchFacts(row, None, None, None, None, None)

@@ -120,7 +120,9 @@ TYPO = {"datasetRef": {"name": "flights"}, "operation": "Revert", "batchId": ["a
     ("fields", "message"),
     [
         ({"apiVersion": "lethe.dev/v1"}, OTHER_VERSION),
-        ({"kind": "Restatment"}, "Lethe has no kind Restatment. Use one of Dataset, Restatement, VacuumPolicy."),
+        ({"kind": "Restatment"}, 'unknown kind "Restatment" (did you mean "Restatement"?)'),
+        ({"metadata": {"name": "a", "label": {}}}, 'unknown field "metadata.label" (did you mean "labels"?)'),
+        ({"metadata": {"name": "a", "annotations": {"lethe.dev/paused": ""}}}, 'unknown annotation "lethe.dev/paused"'),
         ({"metadata": {}}, "metadata.name: Required value"),
         ({"metadata": {"name": "a", "labels": {"n": 1}}}, "metadata.labels.n: expected a string"),
         ({"spec": ["x"]}, "spec: expected a map"),
@@ -134,6 +136,17 @@ def test_what_the_server_would_not_accept_is_refused(fields: Document, message: 
 
     assert change.action is Action.REFUSED
     assert message in change.problem
+
+
+@pytest.mark.parametrize("near", ["paused", "vacuum-now", "approve", "accept-head"])
+def test_a_misspelt_annotation_of_lethe_is_refused_with_the_nearest_name(near: str) -> None:
+    """The API server accepts it, and nothing reads it."""
+    right, wrong = ({f"lethe.dev/{name}": "x", "example.org/lethe": "y"} for name in (near, f"{near[:-1]}-{near[-1]}"))
+
+    assert planned(with_metadata(annotations=right)).action is Action.CREATE
+    assert planned(with_metadata(annotations=wrong)).problem.endswith(
+        f'unknown annotation "lethe.dev/{near[:-1]}-{near[-1]}" (did you mean "lethe.dev/{near}"?)'
+    )
 
 
 def found_in(*documents: Document, fixed: bool = False) -> Any:
