@@ -17,8 +17,17 @@ from lethe_operator.resources.manifests import Note
 from lethe_kubectl import lookup
 from lethe_kubectl import status as run_rows
 from lethe_kubectl.logs import follow, same_as
-from lethe_kubectl.lookup import KINDS, change_options, find, note_options, one, target_options
-from lethe_kubectl.status import HEADERS, OPTIONAL, WIDE, rows
+from lethe_kubectl.lookup import (
+    KINDS,
+    ErasingCommand,
+    change_options,
+    erase_options,
+    find,
+    note_options,
+    one,
+    target_options,
+)
+from lethe_kubectl.status import HEADERS, OPTIONAL, WIDE, WaitGoal, rows
 from lethe_kubectl.target import Choice, Connection, connected
 from lethe_kubectl.why import Related
 from lethe_kubectl.why import why as answer_why
@@ -168,14 +177,14 @@ def replay(
     _create(manifests.replay(dataset, batch, new_batch, uri, keys, note), **how)
 
 
-@click.command()
+@click.command(cls=ErasingCommand)
 @click.argument("dataset", shell_complete=lookup.datasets)
 @click.argument("batch", nargs=-1)
 @click.option("--column", default="", help="Erase the records with certain values in this column.")
 @click.option("--values", type=click.File("r"), help="A file with the values, one per line; - reads standard input.")
 @click.option("--values-from", default="", help="SECRET/KEY of a Secret that has the values, one per line.")
 @note_options
-@change_options
+@erase_options
 @target_options
 def erase(
     dataset: str, batch: tuple[str, ...], column: str, values: IO[str] | None, values_from: str, note: Note, **how: Any
@@ -219,7 +228,7 @@ def _create(
     document: dict[str, Any],
     choice: Choice,
     output: str | None,
-    wait: bool,
+    wait: bool | str | None,
     timeout: int,
     dry_run: bool,
     values: str = "",
@@ -256,7 +265,7 @@ def _create(
         if dry_run or output == "name":
             return
         if wait:
-            follow(at, name, timeout)
+            follow(at, name, timeout, WaitGoal(wait) if isinstance(wait, str) else WaitGoal.END)
         else:
             click.echo(f"next: {at.place.run(f'why restatement/{name}')}", err=True)
 

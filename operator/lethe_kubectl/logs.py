@@ -24,7 +24,7 @@ from lethe_operator.runs.observe import POD_LABELS, launched_by
 
 from lethe_kubectl import lookup
 from lethe_kubectl.lookup import target_options, unknown
-from lethe_kubectl.status import Run, dataset_status, runs_of, vacuum_ended
+from lethe_kubectl.status import Run, WaitGoal, dataset_status, restatement_ended, runs_of, vacuum_ended, waits_for
 from lethe_kubectl.target import Choice, Connection, connected
 
 Document = Mapping[str, Any]
@@ -203,31 +203,26 @@ def _no_log(at: Connection, run: str) -> InputError:
 
 
 _VACUUM: Final = "Vacuum"  # the kind in status.runs
-_ENDED: Final = frozenset({"Succeeded", "Failed", "Cancelled", "RolledBack"})
 
 
-def follow(at: Connection, name: str, timeout_seconds: int) -> None:
-    """Wait until a Restatement has ended; then print its result. Exit with 1 if it did not succeed, or not in time."""
+def follow(at: Connection, name: str, timeout_seconds: int, goal: WaitGoal = WaitGoal.END) -> None:
+    """Wait for a Restatement; then print the result. Exit with 1 if it did not succeed, or not in time."""
     ends = time.monotonic() + timeout_seconds
     with working(f"restatement/{name}") as shown:
         while True:
             document = at.kube.get(RESTATEMENTS, at.namespace, name)
             status = parse_status(RestatementStatus, document.get("status"))
-            current = status.observed_generation == document["metadata"].get("generation")
-            if current and (status.phase in _ENDED or status.holds("Stalled")):
+            ended = restatement_ended(status, document["metadata"].get("generation"), goal)
+            if ended is not None or time.monotonic() > ends:
                 break
-            if time.monotonic() > ends:
-                break
-            shown.update(f"restatement/{name}: {status.phase or 'Pending'} {status.progress or ''}")
+            shown.update(f"restatement/{name}: {waits_for(status)}")
             time.sleep(LOOK_SECONDS)
-    phase = status.phase or "Pending"
-    succeeded, ready = status.condition("Succeeded"), status.condition("Ready")
-    if current and phase == "Succeeded":
-        click.echo(f"restatement/{name}: {(succeeded.message if succeeded is not None else '') or phase}")
+    if ended is not None and ended.succeeded:
+        click.echo(f"restatement/{name}: {ended.message}")
         return
-    said = f"{ready.reason} {ready.message}" if ready is not None else ""
-    click.echo(f"lethe: restatement/{name} is {phase}: {said}".strip(), err=True)
-    for line in last_lines(at, document["spec"]["datasetRef"]["name"]) if phase == "Failed" else ():
+    said = ended.message if ended is not None else f"after {timeout_seconds} s: {waits_for(status)}"
+    click.echo(f"lethe: restatement/{name} {said}", err=True)
+    for line in last_lines(at, document["spec"]["datasetRef"]["name"]) if ended is not None and ended.failed else ():
         click.echo(line, err=True)
     click.echo(f"next: {at.place.run(f'why restatement/{name}')}", err=True)
     sys.exit(1)

@@ -21,7 +21,7 @@ from lethe.iceberg import catalogs
 from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, NotFound, ResourceKind, TimeLimits
 from lethe_operator.resources.manifests import Note
 
-from lethe_kubectl.status import runs_of
+from lethe_kubectl.status import WaitGoal, runs_of
 from lethe_kubectl.target import Choice, Connection, Gateway, connected
 
 _OUTPUT = "yaml, json: print the resource for Git, and change nothing."
@@ -73,11 +73,35 @@ def is_plugin(context: click.Context | None = None) -> bool:
     return ((context or click.get_current_context()).find_root().info_name or "").startswith("kubectl")
 
 
+class ErasingCommand(click.Command):
+    """A command with --wait, --wait=gone and --wait=hidden. An argument that follows --wait is not its value."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Complete the bare option."""
+        return super().parse_args(ctx, [f"--wait={WaitGoal.GONE}" if a == "--wait" else a for a in args])
+
+
+def erase_options(function: F) -> F:
+    """The options of `change_options`, for an `ErasingCommand`."""
+    wait = click.option(
+        "--wait",
+        type=click.Choice([WaitGoal.GONE.value, WaitGoal.HIDDEN.value]),
+        help="--wait: until the bytes are verified to be gone, which needs a vacuum. --wait=hidden: until no reader sees the rows. "
+        "Exit with 1 if it did not succeed.",
+    )
+    return _change_options(function, wait)
+
+
 def change_options(function: F) -> F:
     """--dry-run, -o and --wait, of commands that change something."""
+    wait = click.option("--wait", is_flag=True, help="Wait for the end. Exit with 1 if it did not succeed.")
+    return _change_options(function, wait)
+
+
+def _change_options(function: F, wait: Callable[[F], F]) -> F:
     for option in (
         click.option("--timeout", default=600, show_default=True, help="Seconds that --wait waits."),
-        click.option("--wait", is_flag=True, help="Wait for the end. Exit with 1 if it did not succeed."),
+        wait,
         click.option("-o", "--output", type=click.Choice(["yaml", "json", "name"]), help=_OUTPUT),
         click.option("--dry-run", is_flag=True, help="Let the server check everything, and keep nothing."),
     ):  # fmt: skip

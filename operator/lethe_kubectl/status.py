@@ -8,6 +8,7 @@ Whether the vacuum that a user waits for has ended, by the status of its Dataset
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Any, Final
 
 from lethe.contract.status import (
@@ -112,6 +113,8 @@ FAILED_WITHIN: Final = timedelta(days=1)
 _FAILED: Final = "Failed"
 _ENDED: Final = frozenset({"Succeeded", _FAILED})
 _RESTATED: Final = _ENDED | {"Cancelled"}
+_NOT_CARRIED_OUT: Final = frozenset({_FAILED, "Cancelled", "RolledBack"})
+_NEVER_ERASED: Final = frozenset({Reason.ERASURE_UNDONE, Reason.ERASURE_NOT_WATCHED})
 _NOT_STARTED: Final = datetime.max.replace(tzinfo=UTC)  # after all that have started
 
 
@@ -205,16 +208,66 @@ def _took(run: Run, now: datetime) -> str:
 
 
 @dataclass(frozen=True)
-class VacuumOutcome:
-    """How the wait ends."""
+class WaitOutcome:
+    """How a wait ends."""
 
     succeeded: bool
     failed: bool
-    """A run failed; False and not succeeded: no run starts by itself."""
+    """A run failed; False and not succeeded: nothing more happens by itself."""
     message: str
 
 
-def vacuum_ended(status: DatasetStatus, before: DatasetStatus, requested: str) -> VacuumOutcome | None:
+class WaitGoal(StrEnum):
+    """What a wait for a Restatement is for."""
+
+    END = "end"
+    """Its commit."""
+    HIDDEN = "hidden"
+    """No reader sees the rows, in any engine that reads the deletes that Lethe writes."""
+    GONE = "gone"
+    """The bytes are verified to be gone."""
+
+
+def restatement_ended(status: RestatementStatus, generation: object, goal: WaitGoal) -> WaitOutcome | None:
+    """The outcome; None: wait.
+
+    Args:
+        status: Its status.
+        generation: Of its spec; an older status says nothing.
+        goal: What the wait is for.
+    """
+    if status.observed_generation != generation:
+        return None
+    ready, erased = status.condition("Ready"), status.condition("Erased")
+    if status.phase in _NOT_CARRIED_OUT or status.holds("Stalled"):
+        said = f"{ready.reason} {ready.message}" if ready is not None else ""
+        return WaitOutcome(False, status.phase == _FAILED, f"is {status.phase or 'Pending'}: {said}".strip())
+    if status.phase != "Succeeded":
+        return None
+    succeeded = status.condition("Succeeded")
+    done = WaitOutcome(True, False, (succeeded.message if succeeded is not None else "") or "Succeeded")
+    match goal:
+        case WaitGoal.END:
+            return done
+        case WaitGoal.HIDDEN:
+            return done if status.value_of("VisibleToAllEngines") != "False" else None
+        case WaitGoal.GONE:
+            if erased is not None and erased.status == "True":
+                return WaitOutcome(True, False, erased.message)
+            if erased is not None and erased.reason in _NEVER_ERASED:
+                return WaitOutcome(False, False, f"is not erased: {erased.reason} {erased.message}")
+            return None
+
+
+def waits_for(status: RestatementStatus) -> str:
+    """Why a wait goes on, in a few words."""
+    erased = status.condition("Erased")
+    if status.phase == "Succeeded" and erased is not None:
+        return f"{erased.reason} {erased.message}"
+    return f"{status.phase or 'Pending'} {status.progress or ''}".strip()
+
+
+def vacuum_ended(status: DatasetStatus, before: DatasetStatus, requested: str) -> WaitOutcome | None:
     """The outcome; None: wait.
 
     Args:
@@ -225,22 +278,22 @@ def vacuum_ended(status: DatasetStatus, before: DatasetStatus, requested: str) -
     answer = vacuum.requested or RequestedVacuum()
     if requested and answer.value == requested[:VALUE_AT_MOST] and answer.outcome in _ENDED:
         failed = answer.outcome == "Failed"
-        return VacuumOutcome(not failed, failed, answer.message or "")
+        return WaitOutcome(not failed, failed, answer.message or "")
     # The same reason before the request is about an earlier value, as long as the operator has not read the new one.
     invalid = vacuum.reason == Reason.INVALID_VACUUM_NOW != vacuum_before.reason
     outside = vacuum.reason == Reason.OUTSIDE_BOUNDARY
     if invalid or outside or (requested and vacuum.decision == "NeedsApproval"):
-        return VacuumOutcome(False, False, vacuum.message or "")
+        return WaitOutcome(False, False, vacuum.message or "")
     return None if requested else _approved(status, before)
 
 
-def _approved(status: DatasetStatus, before: DatasetStatus) -> VacuumOutcome | None:
+def _approved(status: DatasetStatus, before: DatasetStatus) -> WaitOutcome | None:
     """By the vacuums that ended since."""
     last, last_before = ((s.vacuum and s.vacuum.last_run) or LastVacuum() for s in (status, before))
     if last.run_id is not None and last.run_id != last_before.run_id:
-        return VacuumOutcome(True, False, last.message or "")
+        return WaitOutcome(True, False, last.message or "")
     known = {r.name for r in before.runs or ()}
     new = [r for r in status.runs or () if r.kind == "Vacuum" and r.name not in known]
     if new and new[0].phase == "Failed":
-        return VacuumOutcome(False, True, new[0].message or "")
+        return WaitOutcome(False, True, new[0].message or "")
     return None

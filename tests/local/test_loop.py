@@ -139,7 +139,7 @@ def test_after_an_erase_nothing_but_the_table_holds_the_value(dataset: Lake) -> 
         files = (p for p in dataset.home.rglob("*") if p.is_file() and not p.is_relative_to(location))
         return [str(p) for p in files if any(form in p.read_bytes() for form in (str(value).encode(), encoded))]
 
-    arguments = ("erase", "orders", "--column", "id", "--values", "-", "--name", "forget", "--wait")
+    arguments = ("erase", "orders", "--column", "id", "--values", "-", "--name", "forget", "--wait=hidden")
     erased = dataset.lethe(*arguments, told=f"{value}\n")
     held = copies()
     dataset.wait_until("ended", lambda: {Path(p).parent for p in copies()} == {dataset.home})

@@ -8,7 +8,7 @@ import yaml
 from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
 from lethe.contract.status import DatasetStatus
 from lethe.kube import DATASETS
-from lethe_kubectl.status import VacuumOutcome, vacuum_ended
+from lethe_kubectl.status import WaitOutcome, vacuum_ended
 
 from tests.services.kubectl.conftest import LocalApi
 from tests.support.statuses import a_dataset_status
@@ -30,16 +30,16 @@ def requested(outcome: str, value: str = NOW) -> DatasetStatus:
     [
         (DatasetStatus(), None),
         (requested("Running"), None),
-        (requested("Succeeded"), VacuumOutcome(True, False, "m")),
-        (requested("Failed"), VacuumOutcome(False, True, "m")),
+        (requested("Succeeded"), WaitOutcome(True, False, "m")),
+        (requested("Failed"), WaitOutcome(False, True, "m")),
         (requested("Succeeded", "of an earlier request"), None),
-        (a_status(decision="NeedsApproval", message="plan"), VacuumOutcome(False, False, "plan")),
-        (a_status(decision="Later", reason="InvalidVacuumNow", message="bad"), VacuumOutcome(False, False, "bad")),
+        (a_status(decision="NeedsApproval", message="plan"), WaitOutcome(False, False, "plan")),
+        (a_status(decision="Later", reason="InvalidVacuumNow", message="bad"), WaitOutcome(False, False, "bad")),
         (a_status(decision="Later", reason="WaitsForOtherVacuums", message="busy"), None),
     ],
 )
 def test_a_requested_vacuum_ends_with_the_outcome_of_this_request(
-    status: DatasetStatus, expected: VacuumOutcome | None
+    status: DatasetStatus, expected: WaitOutcome | None
 ) -> None:
     assert vacuum_ended(status, DatasetStatus(), NOW) == expected
 
@@ -50,10 +50,10 @@ def test_an_approved_vacuum_ends_with_a_run_that_was_not_known_before() -> None:
     failed = {"name": "v-2", "kind": "Vacuum", "phase": "Failed", "message": "no memory"}
 
     assert vacuum_ended(before, before, "") is None
-    assert vacuum_ended(a_status((failed, old), lastRun={"runId": "r0"}), before, "") == VacuumOutcome(
+    assert vacuum_ended(a_status((failed, old), lastRun={"runId": "r0"}), before, "") == WaitOutcome(
         False, True, "no memory"
     )
-    assert vacuum_ended(a_status((old,), lastRun={"runId": "r1", "message": "done"}), before, "") == VacuumOutcome(
+    assert vacuum_ended(a_status((old,), lastRun={"runId": "r1", "message": "done"}), before, "") == WaitOutcome(
         True, False, "done"
     )
 
