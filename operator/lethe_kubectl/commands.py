@@ -16,6 +16,7 @@ from lethe_operator.resources.manifests import Note
 
 from lethe_kubectl import lookup
 from lethe_kubectl import status as run_rows
+from lethe_kubectl.dry_run import print_plan
 from lethe_kubectl.logs import follow, same_as
 from lethe_kubectl.lookup import (
     KINDS,
@@ -259,10 +260,11 @@ def _create(
                 "uid": created["metadata"]["uid"],
             }
             at.kube.patch(_SECRETS, at.namespace, secret, {"metadata": {"ownerReferences": [owner]}})
-        click.echo(
-            f"restatement/{name}" if output == "name" else f"restatement/{name} {done}{' (dry run)' if dry_run else ''}"
-        )
-        if dry_run or output == "name":
+        if dry_run and output != "name":
+            print_plan(at, document)
+            return
+        click.echo(f"restatement/{name}" if output == "name" else f"restatement/{name} {done}")
+        if output == "name":
             return
         if wait:
             follow(at, name, timeout, WaitGoal(wait) if isinstance(wait, str) else WaitGoal.END)

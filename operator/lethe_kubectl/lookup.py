@@ -24,6 +24,7 @@ from lethe_operator.resources.manifests import Note
 from lethe_kubectl.status import WaitGoal, runs_of
 from lethe_kubectl.target import Choice, Connection, Gateway, connected
 
+_DRY_RUN = "Change nothing: let the server check it, and print the plan as `lethe plan` does."
 _OUTPUT = "yaml, json: print the resource for Git, and change nothing."
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -86,8 +87,8 @@ def erase_options(function: F) -> F:
     wait = click.option(
         "--wait",
         type=click.Choice([WaitGoal.GONE.value, WaitGoal.HIDDEN.value]),
-        help="--wait: until the bytes are verified to be gone, which needs a vacuum. --wait=hidden: until no reader sees the rows. "
-        "Exit with 1 if it did not succeed.",
+        help="--wait: until the bytes are verified to be gone, which needs a vacuum. --wait=hidden: until no reader sees the "
+        "rows. Exit with 1 if it did not succeed.",
     )
     return _change_options(function, wait)
 
@@ -103,7 +104,7 @@ def _change_options(function: F, wait: Callable[[F], F]) -> F:
         click.option("--timeout", default=600, show_default=True, help="Seconds that --wait waits."),
         wait,
         click.option("-o", "--output", type=click.Choice(["yaml", "json", "name"]), help=_OUTPUT),
-        click.option("--dry-run", is_flag=True, help="Let the server check everything, and keep nothing."),
+        click.option("--dry-run", is_flag=True, help=_DRY_RUN),
     ):  # fmt: skip
         option(function)
     return function

@@ -11,6 +11,7 @@ The command `lethe put`. I/O.
 """
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ import click
 from lethe import ledger_store
 from lethe.base.errors import InputError
 from lethe.base.ids import MAX_BATCH_ID_LENGTH, batch_id_of_folder
+from lethe.buffer.digest import WaitingBatch
 from lethe.buffer.upload import BufferUpload, Known, LocalFile, data_files, judge_entry, plan_upload, strangers
 from lethe.cli.output import print_document, progress, working
 from lethe.client import Ingest, Uploaded
@@ -38,6 +40,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
 from lethe_kubectl import lookup
+from lethe_kubectl.dry_run import print_plan_of_put
 from lethe_kubectl.lookup import gateway_options, one, target_options, use_catalogs
 from lethe_kubectl.target import Choice, Gateway, connected
 
@@ -185,7 +188,11 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.argument("source", metavar="FOLDER", type=_FOLDER)
 @click.option("--batch", "given", default="", help="The id of the batch. Default: the name of the folder.")
 @click.option("--no-check", is_flag=True, help="Do not read the files before the upload.")
-@click.option("--dry-run", is_flag=True, help="Check everything, and write nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Write nothing: check the files, and print the plan of the Dataset as `lethe plan` does.",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml", "name"]), default="text", show_default=True)
 @gateway_options
 @target_options
@@ -244,6 +251,10 @@ def put(
     done = "unchanged" if is_same and not written else "put"
     what = {"files": len(upload.files), "bytes": upload.bytes, "rows": rows, "done": done}
     _print(of.meta.name, batch_id, upload.folder, what, dry_run, output)
+    if dry_run and output == "text" and done == "put":
+        now = datetime.now(UTC)
+        waiting = WaitingBatch(batch_id, upload.folder, upload.bytes, now, "", len(upload.files))
+        print_plan_of_put(at, dataset, waiting)
 
 
 def id_of(folder_name: str, batch_column: str, given: str) -> str:

@@ -13,6 +13,7 @@ from lethe.kube import DATASETS
 from lethe_operator.resources import manifests
 
 from lethe_kubectl import lookup
+from lethe_kubectl.dry_run import print_plan_of_patch
 from lethe_kubectl.logs import follow_vacuum
 from lethe_kubectl.lookup import change_options, one, target_options
 from lethe_kubectl.status import dataset_status
@@ -79,6 +80,9 @@ def _annotate(
         print_document({"apiVersion": manifests.API_VERSION, "kind": "Dataset", "metadata": metadata}, output)
         return
     at.kube.patch(DATASETS, at.namespace, name, patch)
-    click.echo(f"dataset/{name}" if output == "name" else f"dataset/{name} {done}{' (dry run)' if dry_run else ''}")
+    if dry_run and output != "name":
+        print_plan_of_patch(at, before, patch)
+        return
+    click.echo(f"dataset/{name}" if output == "name" else f"dataset/{name} {done}")
     if wait and not dry_run:
         follow_vacuum(at, name, value if annotation == VACUUM_NOW else "", dataset_status(before), timeout)

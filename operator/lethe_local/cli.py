@@ -12,7 +12,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import click
@@ -227,7 +229,7 @@ def up(path: Path | None, port: int, warm_driver: bool, gateway: bool, gateway_p
 @local.command()
 @dir_option
 @files_option
-@click.option("--dry-run", is_flag=True, help="Check the documents and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, and print the plan as `lethe plan` does.")
 def apply(path: Path | None, files: tuple[Path, ...], dry_run: bool) -> None:
     """Create or change objects as YAML files say."""
     with client(folder_of(path)) as kube:
@@ -239,7 +241,10 @@ def apply(path: Path | None, files: tuple[Path, ...], dry_run: bool) -> None:
             with _named(where):
                 done = apply_document(kube, kind, document)
             name = document["metadata"]["name"]
-            click.echo(f"{kind.resource.name.lower()}/{name} {done}{' (dry run)' if dry_run else ''}")
+            if not dry_run or kind.definition is None:
+                click.echo(f"{kind.resource.name.lower()}/{name} {done}{' (dry run)' if dry_run else ''}")
+    if dry_run:
+        _plan().print_local(folder_of(path).path, [(where, document) for where, _, document in read])
 
 
 def _require_known_names(where: str, kind: ApiKind, document: Mapping[str, Any]) -> None:
@@ -357,13 +362,23 @@ def wait(path: Path | None, kind: str, name: str, wanted: str, timeout: int) -> 
 @dir_option
 @click.argument("kind")
 @click.argument("name")
-def delete(path: Path | None, kind: str, name: str) -> None:
+@click.option("--dry-run", is_flag=True, help="Change nothing, and print the plan as `lethe plan` does.")
+def delete(path: Path | None, kind: str, name: str, dry_run: bool) -> None:
     """Delete an object. Deleting a Dataset keeps its table and its buffer."""
     of = kind_of(kind)
     with client(folder_of(path)) as kube:
-        kube.get(of.resource, NAMESPACE, name)
-        kube.delete(of.resource, NAMESPACE, name)
-    click.echo(f"{of.resource.name.lower()}/{name} deleted")
+        found = kube.get(of.resource, NAMESPACE, name)
+        if not dry_run:
+            kube.delete(of.resource, NAMESPACE, name)
+    if dry_run and of.definition is not None:
+        _plan().print_deleted(folder_of(path).path, found)
+        return
+    click.echo(f"{of.resource.name.lower()}/{name} deleted{' (dry run)' if dry_run else ''}")
+
+
+def _plan() -> ModuleType:
+    """`lethe plan`, which is above this package."""
+    return import_module("lethe_plan.command")
 
 
 @local.command()

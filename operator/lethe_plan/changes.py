@@ -129,6 +129,7 @@ class Action(StrEnum):
 
     CREATE = "create"
     CHANGE = "change"
+    DELETE = "delete"
     UNCHANGED = "unchanged"
     REFUSED = "refused"
     """The API server would not accept it."""
@@ -164,7 +165,13 @@ class Change:
     @property
     def applies(self) -> bool:
         """Whether the apply changes something."""
-        return self.action in (Action.CREATE, Action.CHANGE)
+        return self.action in (Action.CREATE, Action.CHANGE, Action.DELETE)
+
+    def annotates(self, annotation: str) -> bool:
+        """Whether the apply sets this annotation, or gives it another value."""
+        values = [((d or {}).get("metadata") or {}).get("annotations") or {} for d in (self.before, self.after)]
+        before, after = (v.get(annotation) for v in values)
+        return after is not None and after != before
 
 
 def change_of(manifest: ResourceDocument, current: Document | None) -> Change:
@@ -192,6 +199,11 @@ def change_of(manifest: ResourceDocument, current: Document | None) -> Change:
     fields = tuple(_differences(_shown(before), _shown(after), ""))
     after = {**after, **({"status": current["status"]} if "status" in current else {})}
     return Change(manifest, Action.CHANGE if fields else Action.UNCHANGED, fields, before=current, after=after)
+
+
+def deletion_of(manifest: ResourceDocument, current: Document) -> Change:
+    """The change that deletes a resource."""
+    return Change(manifest, Action.DELETE, before=current)
 
 
 def _require_maps(document: Document) -> None:

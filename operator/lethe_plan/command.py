@@ -1,11 +1,12 @@
 """The command `lethe plan`. I/O."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
+from lethe.buffer.digest import WaitingBatch
 from lethe.cli.output import print_document, print_table, print_text, working
 from lethe.kube import NotFound
 from lethe_kubectl.lookup import KINDS, target_options
@@ -16,8 +17,17 @@ from lethe_local.cli import files_option, parsed
 from lethe_local.folder import NAMESPACE
 
 from lethe_plan import report
-from lethe_plan.changes import ApplyTarget, Change, Document, ResourceDocument, ResourceDocuments, change_of, manifests
-from lethe_plan.effects import PlannedEffects
+from lethe_plan.changes import (
+    ApplyTarget,
+    Change,
+    Document,
+    ResourceDocument,
+    ResourceDocuments,
+    change_of,
+    deletion_of,
+    manifests,
+)
+from lethe_plan.effects import ConfigMaps, PlannedEffects
 from lethe_plan.report import Planned
 
 EXIT_PROBLEM: Final = 1
@@ -36,27 +46,74 @@ def plan(choice: Choice, files: tuple[Path, ...], output: str, exit_code: bool) 
     cluster and not in the files. Exits with 1 if a resource would be refused.
     """
     with connected(choice) as at:
-        files_read = _read(files, choice, at)
-        with working("reading tables"):
-            changes = [_change(at, m) for m in files_read.manifests]
-            effects = PlannedEffects(at, changes, files_read.config_maps)
-            planned = [Planned(c, effects.of(c)) for c in changes]
+        only = NAMESPACE if at.local is not None else ""
+        target = ApplyTarget(at.namespace, fixed=bool(choice.namespace), only=only)
+        planned, others = _planned(at, manifests(parsed(files), _definitions(), target))
     if output == "table":
         click.echo(f"{at.place.name}, namespace {at.namespace}", err=True)
-        print_table(report.HEADERS, report.rows(planned))
-        print_text(report.summary(planned))
+        _print(planned)
     else:
-        print_document(report.document(planned, files_read.others), output)
+        print_document(report.document(planned, others), output)
     if report.has_problems(planned):
         sys.exit(EXIT_PROBLEM)
     if exit_code and report.changes_something(planned):
         sys.exit(EXIT_CHANGES)
 
 
-def _read(files: tuple[Path, ...], choice: Choice, at: Connection) -> ResourceDocuments:
-    only = NAMESPACE if at.local is not None else ""
-    target = ApplyTarget(at.namespace, fixed=bool(choice.namespace), only=only)
-    return manifests(parsed(files), _definitions(), target)
+def print_applied(at: Connection, documents: Sequence[tuple[str, Document]]) -> None:
+    """Print the plan of an apply, for `--dry-run` of other commands. Exit with 1 if it has a problem.
+
+    Args:
+        at: Where the documents would be applied.
+        documents: Each with where it is.
+    """
+    _print_and_exit(_planned(at, manifests(documents, _definitions(), ApplyTarget(at.namespace)))[0])
+
+
+def print_local(folder: Path, documents: Sequence[tuple[str, Document]]) -> None:
+    """Print the plan of `lethe local apply`. Exit with 1 if it has a problem."""
+    with connected(Choice(folder)) as at:
+        print_applied(at, documents)
+
+
+def print_deleted(folder: Path, document: Document) -> None:
+    """Print the plan of `lethe local delete` of a resource of Lethe."""
+    with connected(Choice(folder)) as at:
+        found = manifests([("the command line", document)], _definitions(), ApplyTarget(at.namespace))
+        changes = [deletion_of(manifest, document) for manifest in found.manifests]
+        _print_and_exit(_with_effects(at, changes, {}))
+
+
+def print_put(at: Connection, dataset: Document, put: WaitingBatch) -> None:
+    """Print what a Dataset would do after a batch was put into its buffer. Exit with 1 if it has a problem."""
+    found = manifests([("the command line", dataset)], _definitions(), ApplyTarget(at.namespace))
+    (change,) = (change_of(manifest, dataset) for manifest in found.manifests)
+    with working("reading tables"):
+        effect = PlannedEffects(at, [change], {}).of_put(change, put)
+    _print_and_exit([Planned(change, effect)])
+
+
+def _planned(at: Connection, read: ResourceDocuments) -> tuple[list[Planned], int]:
+    """The plan, and the number of documents that are not planned."""
+    changes = [_change(at, m) for m in read.manifests]
+    return _with_effects(at, changes, read.config_maps), read.others
+
+
+def _with_effects(at: Connection, changes: list[Change], config_maps: ConfigMaps) -> list[Planned]:
+    with working("reading tables"):
+        effects = PlannedEffects(at, changes, config_maps)
+        return [Planned(c, effects.of(c)) for c in changes]
+
+
+def _print(planned: Sequence[Planned]) -> None:
+    print_table(report.HEADERS, report.rows(planned))
+    print_text(report.summary(planned))
+
+
+def _print_and_exit(planned: Sequence[Planned]) -> None:
+    _print(planned)
+    if report.has_problems(planned):
+        sys.exit(EXIT_PROBLEM)
 
 
 def _definitions() -> Mapping[str, Definition]:

@@ -54,6 +54,19 @@ def effect(dataset: Dataset, facts: DatasetFacts, now: datetime) -> Effect:
     return Effect(tuple(lines), document, unknown=unknown, problem=problem)
 
 
+def deleted(dataset: Dataset) -> Effect:
+    """What the deletion of a Dataset does."""
+    spec = dataset.spec
+    lines = (
+        ("table", f"{spec.table.catalog}.{spec.table.name} stays, with its ledger"),
+        ("buffer", f"{spec.buffer.uri} stays, and nothing reads it"),
+        ("runs", "no run starts any more; Jobs, ServiceAccounts and Roles of the Dataset are deleted"),
+        ("restatements", "they stay, and wait for a Dataset of this name"),
+        ("deadlines", "no vacuum purges rows of the table until a Dataset has it"),
+    )
+    return Effect(lines)
+
+
 def _fate(dataset: Dataset, table: TableView | NoTable) -> str:
     if isinstance(table, NoTable):
         return "create" if dataset.spec.table.create is not None else "missing"

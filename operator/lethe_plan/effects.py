@@ -5,7 +5,7 @@ Which columns spec.schemaEvolution would add for the batches that wait. I/O: rea
 What effects depend on: the resources of a namespace after the apply, tables and buffers. Values that become `Observation`s.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,9 +14,10 @@ from typing import Any, Final
 from lethe.base.errors import LetheError
 from lethe.base.objects import BufferedObject
 from lethe.base.verdict import Verdict
-from lethe.buffer.digest import BufferDigest
+from lethe.buffer.digest import BufferDigest, WaitingBatch
 from lethe.buffer.layout import BufferedBatch
 from lethe.contract.dataset import RunTemplate
+from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.contract.settings import FileFormat, SchemaEvolution
@@ -32,7 +33,8 @@ from lethe_operator.guards.preconditions import blocker
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from lethe_operator.resources.observed import NoTable, NotListed, Observation, Unavailable
 from lethe_operator.resources.restatement import Restatement, Unmet, parse_restatement
-from lethe_operator.resources.vacuum_policy import VacuumPolicy, match, parse_vacuum_policy
+from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
+from lethe_operator.resources.vacuum_policy import match as match_policy
 from lethe_operator.restatement.assess import RestatementContext, assess, undone
 from lethe_operator.restatement.observe import listed
 from lethe_operator.restatement.outcome import NEVER_TRIED
@@ -91,10 +93,12 @@ class After:
     policies_before: tuple[VacuumPolicy, ...]
     restatements: Mapping[str, Restatement]
     """Those of the manifests, and those that Undos name."""
+    waiting: tuple[Restatement, ...] = ()
+    """Those in the cluster that have not ended, and are not in the manifests."""
 
     def policy_of(self, dataset: Dataset) -> VacuumPolicy | None:
         """The policy that decides for a Dataset; None: none selects it."""
-        return match(self.policies, dataset.meta.labels).decides
+        return match_policy(self.policies, dataset.meta.labels).decides
 
 
 @dataclass
@@ -136,6 +140,7 @@ class Surroundings:
 ConfigMaps = Mapping[tuple[str, str], Document]
 # What the chart's values allow is not readable here, so nothing is refused because of it.
 _SETTINGS: Final = Settings(erase_secrets=("*",))
+_ENDED: Final = ("Succeeded", "Failed", "Cancelled")
 _PAUSED: Final = ("waits", "the annotation lethe.dev/paused of the Dataset is set, so no run starts")
 
 
@@ -154,10 +159,24 @@ class PlannedEffects:
         Raises:
             KubeError: The API server rejected a request, or did not answer (`status` 0).
         """
-        if not change.applies or change.after is None:
+        if not change.applies:
             return NO_EFFECT
+        return self._readable(self._of_deleted if change.after is None else self._of, change)
+
+    def of_put(self, change: Change, put: WaitingBatch) -> Effect:
+        """What a Dataset does after a batch was put into its buffer.
+
+        Raises:
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
+        """
+        around = self._around(change.manifest.namespace)
+        dataset = around.after.datasets[change.manifest.name]
+        return self._readable(lambda _: self._of_dataset(dataset, around, put), change)
+
+    def _readable(self, effect: Callable[[Change], Effect], change: Change) -> Effect:
+        """An effect; a table or a store that fails makes it unknown."""
         try:
-            return self._of(change)
+            return effect(change)
         except (LetheError, OSError) as e:
             return Effect(unknown=unreadable(e, "the table or the buffer", {}, storage=True).message)
 
@@ -166,7 +185,10 @@ class PlannedEffects:
         name = change.manifest.name
         match change.manifest.kind:
             case "Dataset":
-                return self._of_dataset(around.after.datasets[name], around)
+                dataset = around.after.datasets[name]
+                effect = self._of_dataset(dataset, around)
+                asks = change.annotates(VACUUM_NOW) or change.annotates(APPROVE)
+                return self._with_vacuum(effect, dataset, around) if asks else effect
             case "VacuumPolicy":
                 policy = next(p for p in around.after.policies if p.meta.name == name)
                 return self._of_policy(policy, around)
@@ -176,20 +198,59 @@ class PlannedEffects:
 
     # --- Datasets and VacuumPolicies ----------------------------------------------------------------------------------
 
-    def _of_dataset(self, dataset: Dataset, around: Surroundings) -> Effect:
+    def _of_dataset(self, dataset: Dataset, around: Surroundings, put: WaitingBatch | None = None) -> Effect:
+        """`put`: a batch that is put into the buffer first; None: none is."""
         world = around.world(dataset)
-        table = around.table(dataset)
+        table, buffer = around.table(dataset), world.buffer
         columns: Sequence[str] = ()
-        if isinstance(world.buffer, BufferDigest) and isinstance(table, ReadTable):
-            columns = new_columns(dataset, table, world.buffer)
-        facts = DatasetFacts(world.table, world.buffer, self._blocker(dataset, around), columns)
+        if isinstance(buffer, BufferDigest) and isinstance(table, ReadTable):
+            columns = new_columns(dataset, table, buffer)
+        if isinstance(buffer, BufferDigest) and put is not None:
+            size, oldest = buffer.bytes + put.bytes, (*buffer.oldest, put)
+            buffer = replace(buffer, batches=buffer.batches + 1, bytes=size, oldest=oldest)
+        facts = DatasetFacts(world.table, buffer, self._blocker(dataset, around), columns)
         return datasets.effect(dataset, facts, self._now)
+
+    def _with_vacuum(self, effect: Effect, dataset: Dataset, around: Surroundings) -> Effect:
+        """With what a vacuum would do that an annotation requests or approves."""
+        table = around.table(dataset)
+        if isinstance(table, Unavailable):
+            return effect
+        blocked = self._blocker(dataset, around)
+        verdict = decide_vacuum(dataset, around.world(dataset, False), blocked, self._now, _SETTINGS)
+        launched = verdict.launch.run.vacuum if verdict.launch is not None else None
+        planned = None
+        if isinstance(table, ReadTable) and launched is not None:
+            planned = table.vacuum(launched, self._now)
+        decided = Decided(dataset.meta.name, verdict.status, launched is not None, planned)
+        return policies.with_vacuum(effect, decided)
+
+    # --- deletions ----------------------------------------------------------------------------------------------------
+
+    def _of_deleted(self, change: Change) -> Effect:
+        around = self._around(change.manifest.namespace)
+        before = _complete(change.before or {}, self._now)
+        match change.manifest.kind:
+            case "Dataset":
+                return datasets.deleted(parse_dataset(before))
+            case "VacuumPolicy":
+                policy = parse_vacuum_policy(before)
+                others = tuple(p for p in around.after.policies_before if p.meta.name != policy.meta.name)
+                labels = {d.meta.name: d.meta.labels for d in around.after.datasets.values()}
+                left = {
+                    name: match_policy(others, of).decides
+                    for name, of in labels.items()
+                    if (decides := match_policy(around.after.policies_before, of).decides) is not None
+                    and decides.meta.name == policy.meta.name
+                }
+                return policies.deleted(left)
+        return restatements.deleted(parse_restatement(before))
 
     def _of_policy(self, policy: VacuumPolicy, around: Surroundings) -> Effect:
         mine, left = [], []
         for dataset in around.after.datasets.values():
             now = around.after.policy_of(dataset)
-            before = match(around.after.policies_before, dataset.meta.labels).decides
+            before = match_policy(around.after.policies_before, dataset.meta.labels).decides
             if now is policy:
                 mine.append(self._decided(policy, dataset, around))
             elif before is not None and before.meta.name == policy.meta.name:
@@ -252,7 +313,10 @@ class PlannedEffects:
         policy = around.after.policy_of(dataset)
         restated = _restated(request, table, world.buffer)
         effect = restatements.effect(restatement, request, assessment, restated, added, policy, self._now)
-        return replace(effect, lines=(_PAUSED, *effect.lines)) if dataset.paused else effect
+        waiting = [r for r in around.after.waiting if r.spec.dataset_ref.name == name]
+        others = restatements.also_named(request.batch_ids, waiting)
+        paused = (_PAUSED,) if dataset.paused else ()
+        return replace(effect, lines=(*paused, *effect.lines, *others))
 
     def _request(
         self, restatement: Restatement, dataset: Dataset, undoes: str, table: ReadTable
@@ -288,7 +352,14 @@ class PlannedEffects:
             policies=tuple(parse_vacuum_policy(b) for b in {**before, **changed["VacuumPolicy"]}.values()),
             policies_before=tuple(map(parse_vacuum_policy, before.values())),
             restatements=asked,
+            waiting=self._waiting(namespace, mine),
         )
+
+    def _waiting(self, namespace: str, changes: Sequence[Change]) -> tuple[Restatement, ...]:
+        """The Restatements that have not ended, without those of the manifests; read if a Restatement is planned."""
+        planned = {c.manifest.name for c in changes if c.manifest.kind == "Restatement"}
+        found = map(parse_restatement, self._at.kube.list(RESTATEMENTS, namespace)) if planned else ()
+        return tuple(r for r in found if r.meta.name not in planned and r.status.phase not in _ENDED)
 
     def _bodies(self, changes: Sequence[Change], kind: str) -> dict[str, Document]:
         """The resources of the manifests after the apply, by name."""

@@ -1,7 +1,7 @@
 """What a VacuumPolicy would decide for each Dataset that it selects. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -61,6 +61,30 @@ def effect(policy: VacuumPolicy, decided: Sequence[Decided], left: Sequence[str]
     return Effect(tuple(lines), document, unknown="; ".join(missing), problem=problem)
 
 
+def with_vacuum(effect: Effect, decided: Decided) -> Effect:
+    """The effect on a Dataset, with what a vacuum that a user asks for would do."""
+    document = {**effect.document, "vacuum": _document(decided)}
+    return replace(effect, lines=(*effect.lines, ("vacuum", _text(decided))), document=document)
+
+
+def deleted(left: Mapping[str, VacuumPolicy | None]) -> Effect:
+    """What the deletion of a policy does.
+
+    Args:
+        left: The Datasets to which it applies, by name, and the policy that applies to each afterwards; None: none does.
+    """
+    lines = tuple(
+        (
+            f"dataset/{name}",
+            f"VacuumPolicy {policy.meta.name} applies to it"
+            if policy is not None
+            else "no VacuumPolicy applies to it: no vacuum starts, so deadlines of erasures can be missed",
+        )
+        for name, policy in sorted(left.items())
+    )
+    return Effect(lines or (("datasets", "it applies to no Dataset of the namespace"),))
+
+
 def _text(decided: Decided) -> str:
     if decided.unknown:
         seen = decided.said.message if decided.said is not None else None
@@ -77,6 +101,8 @@ def _work(planned: VacuumPlanned | None) -> str:
     drops = f", drops {many(planned.whole_files, 'file')}" if planned.whole_files else ""
     rows = f"{many(planned.rows, 'row')} of {many(planned.tombstones, 'tombstone')}"
     text = f"A vacuum now {rewrites}{drops} and purges {rows}."
+    if planned.next_evict_by is not None:
+        text += f" The first of these rows must be gone by {planned.next_evict_by:%Y-%m-%dT%H:%MZ}."
     if not planned.files_left:
         return text
     return f"{text} {many(planned.files_left, 'file')} ({written(planned.bytes_left)}) are left to the next."

@@ -10,6 +10,7 @@ from lethe_plan.changes import Action, Change
 from lethe_plan.effect import NO_EFFECT, DeletedRows, Effect, many
 
 HEADERS: Final = ("RESOURCE", "ACTION", "WHAT", "DETAIL")
+_RARE: Final = (Action.DELETE, Action.REFUSED)
 _VALUE_AT_MOST: Final = 80  # characters of a list or a map in a row, if its first item is not longer
 
 
@@ -49,7 +50,7 @@ def document(planned: Sequence[Planned], others: int) -> dict[str, Any]:
         "resources": [_resource(p) for p in planned],
         "otherDocuments": others,
         "summary": {
-            **{str(a): sum(p.change.action is a for p in planned) for a in Action},
+            **{str(a): sum(p.change.action is a for p in planned) for a in Action if a is not Action.DELETE},
             "problems": sum(bool(p.problem) for p in planned),
             "unknown": sum(bool(p.effect.unknown) for p in planned),
             "deleted": {
@@ -69,10 +70,11 @@ def summary(planned: Sequence[Planned]) -> str:
     words = {
         Action.CREATE: "to create",
         Action.CHANGE: "to change",
+        Action.DELETE: "to delete",
         Action.UNCHANGED: "unchanged",
         Action.REFUSED: "refused",
     }
-    parts = [f"{count[a]} {words[a]}" for a in Action if count[a] or a is not Action.REFUSED]
+    parts = [f"{count[a]} {words[a]}" for a in Action if count[a] or a not in _RARE]
     text = ", ".join(parts)
     total = _deleted(planned)
     if total.batches:

@@ -69,6 +69,14 @@ class NamedBatches:
         return ", ".join(p for p in parts if p)
 
 
+def deleted(restatement: Restatement) -> Effect:
+    """What the deletion of a Restatement does."""
+    phase = restatement.status.phase or "Pending"
+    done = phase in ("Succeeded", "RolledBack")
+    text = "what it did stays, and the ledger remembers it" if done else "it is not carried out, unless a run has begun"
+    return Effect((("restatement", f"it is {phase}: {text}"),))
+
+
 def ended(assessment: Assessment) -> Effect:
     """Of a Restatement that has ended: nothing happens again."""
     text = f"it is {assessment.phase}, and nothing is done again: {assessment.verdict.message}"
@@ -119,6 +127,19 @@ def effect(
         )
     deleted = _deleted(request, chosen, table) if request.batch_ids and not restatement.spec.dry_run else None
     return Effect(tuple(lines), _document(result, chosen, added), deleted, _unknown(request, chosen, table))
+
+
+def also_named(ids: Sequence[str], waiting: Sequence[Restatement]) -> tuple[tuple[str, str], ...]:
+    """The other Restatements that name batches of a request, and have not ended."""
+    wanted = frozenset(ids)
+    return tuple(
+        (
+            "others",
+            f"restatement/{r.meta.name} ({r.status.phase or 'Pending'}) names {many(len(shared), 'batch')} of it, too",
+        )
+        for r in waiting
+        if (shared := wanted.intersection(r.spec.batch_ids or ()))
+    )
 
 
 def batches(ids: Sequence[str], table: RestatedTable) -> NamedBatches:

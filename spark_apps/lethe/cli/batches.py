@@ -1,6 +1,6 @@
 """`lethe batches` lists the batches of a table; `lethe track` updates its table of batches."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 import click
@@ -147,13 +147,17 @@ def _document(b: BatchRow, hidden: frozenset[str]) -> dict[str, Any]:
 @click.command()
 @table_argument
 @click.option("--rebuild", is_flag=True, help="Rebuild the whole table from the ledger, even if it is current.")
+@click.option("--dry-run", is_flag=True, help="Write nothing, and print what would change.")
 @batch_column_option
-def track(table: str, rebuild: bool, batch_column: str) -> None:
+def track(table: str, rebuild: bool, dry_run: bool, batch_column: str) -> None:
     """Update the table of batches from the ledger of a table, or create it.
 
     The runs of a Dataset do this automatically. The table itself does not change.
     """
     opened = open_table(table, batch_column)
+    if dry_run:
+        print_pairs(_planned(opened, rebuild))
+        return
     catalog, _, name = table.partition(".")
     with working(f"updating {tracking.name_of(table)}"):
         done = tracking.bring_up_to_date(
@@ -169,6 +173,21 @@ def track(table: str, rebuild: bool, batch_column: str) -> None:
             ("changed", "no" if done.snapshot_id is None else "rebuilt" if done.rebuilt else "updated"),
         )
     )
+
+
+def _planned(opened: Opened, rebuild: bool) -> Iterator[tuple[str, str]]:
+    """What `track` would do."""
+    catalog, _, name = opened.name.partition(".")
+    table = tracking.find(catalogs.load(catalog), name)
+    shown = tracking.shown(table) if table is not None else None
+    loaded = opened.load_ledger()
+    states = {str(state): count for state, count in loaded.ledger.states.items()}
+    current = shown is not None and shown.ledger == (loaded.resolution.pointer or "")
+    change = "created" if table is None else "rebuilt" if rebuild or shown is None else "" if current else "updated"
+    yield "table", tracking.name_of(opened.name)
+    yield "ledger", f"version {loaded.ledger.version}" + (f", it shows {shown.version}" if shown is not None else "")
+    yield "batches", ", ".join(f"{states[s]} {s}" for s in STATES if states.get(s)) or "none"
+    yield "changed", f"it would be {change} (dry run)" if change else "no (dry run)"
 
 
 def select(table_ledger: Ledger, states: Iterable[str], ids: Iterable[str]) -> list[BatchRow]:

@@ -60,7 +60,7 @@ TABLES_OF = {
     "spark_apps": {
         "batches.batches", "batches.track", "erasures.list_", "erasures.show", "ledger.log", "ledger.show", "read._show",
     },
-    "operator": {"cli.describe", "cli.get", "command.plan", "commands._show_runs", "commands._show_status"},
+    "operator": {"cli.describe", "cli.get", "command._print", "commands._show_runs", "commands._show_status"},
 }  # fmt: skip
 """The functions that print tables. Each is called by a command in CASES, except `track`, which prints short pairs."""
 

@@ -55,6 +55,31 @@ def test_track_creates_the_table_and_prints_its_content(lethe: Lethe, catalog: C
     assert catalog.load_table("air.flights_batches").scan().to_arrow().num_rows == 3
 
 
+def test_a_dry_run_of_track_says_what_would_change_and_writes_nothing(
+    lethe: Lethe, catalog: Catalog, flights: Kept
+) -> None:
+    def planned(*options: str) -> list[str]:
+        result = lethe("track", NAME, "--dry-run", *options)
+        assert result.exit_code == 0, result.output
+        return [line.split(None, 1)[1] for line in result.output.splitlines()]
+
+    flights.append("A")
+    flights.commit("A", batches=(a_batch("A"),))
+    absent = planned()
+    assert not catalog.table_exists("air.flights_batches")
+    lethe("track", NAME)
+    current, rebuilt = planned(), planned("--rebuild")
+    flights.commit(batches=(a_batch("B"),))
+    behind = planned()
+
+    name = "lite.air.flights_batches"
+    assert absent == [name, "version 1", "1 promoted", "it would be created (dry run)"]
+    assert current == [name, "version 1, it shows 1", "1 promoted", "no (dry run)"]
+    assert rebuilt == [name, "version 1, it shows 1", "1 promoted", "it would be rebuilt (dry run)"]
+    assert behind == [name, "version 2, it shows 1", "2 promoted", "it would be updated (dry run)"]
+    assert planned() == behind
+
+
 @pytest.mark.usefixtures("tracked")
 def test_batches_of_the_table_are_those_of_the_ledger(lethe: Lethe, monkeypatch: pytest.MonkeyPatch) -> None:
     by_table = [listed(lethe), listed(lethe, "--state", "refused"), listed(lethe, "--id", "B", "--id", "A")]

@@ -1,0 +1,43 @@
+"""`--dry-run` prints what `lethe plan` prints for the same change. I/O: reads the API server, catalogs and stores.
+
+`lethe plan` is above the commands, and needs packages of its own.
+"""
+
+from importlib import import_module
+from typing import Any, Final
+
+import click
+from lethe.buffer.digest import WaitingBatch
+from lethe.kube import DATASETS
+
+from lethe_kubectl.target import Connection
+
+_PLAN: Final = "lethe_plan.command"
+Document = dict[str, Any]
+
+
+def print_plan(at: Connection, *documents: Document) -> None:
+    """Print the plan of an apply. Exit with 1 if it has a problem."""
+    _print("print_applied", at, [("the command line", d) for d in documents])
+
+
+def print_plan_of_patch(at: Connection, before: Document, patch: Document) -> None:
+    """Print the plan of a change of a Dataset's metadata. Exit with 1 if it has a problem."""
+    metadata = {k: v for k, v in before["metadata"].items() if k not in ("annotations", "managedFields")}
+    annotations = {**(before["metadata"].get("annotations") or {}), **patch["metadata"]["annotations"]}
+    print_plan(at, {**before, "metadata": {**metadata, "annotations": annotations}})
+
+
+def print_plan_of_put(at: Connection, dataset: str, put: WaitingBatch) -> None:
+    """Print what a Dataset would do after a batch was put into its buffer. Exit with 1 if it has a problem."""
+    _print("print_put", at, at.kube.get(DATASETS, at.namespace, dataset), put)
+
+
+def _print(function: str, at: Connection, *arguments: object) -> None:
+    try:
+        plan = import_module(_PLAN)
+    except ModuleNotFoundError as e:
+        text = f"the server would accept it. Its effects need {e.name}: pip install 'lethe-lake[plan]'"
+        click.echo(f"lethe: {text}", err=True)
+        return
+    getattr(plan, function)(at, *arguments)
