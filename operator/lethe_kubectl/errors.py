@@ -72,13 +72,17 @@ def _forbidden(said: str, place: ResourcePlace) -> LetheError:
     if match is None:
         return InputError("Forbidden", said)
     verb, resource, group = match.groups()
-    kind = f"{resource}.{group}" if group else resource
-    role = f"lethe-{verb}-{resource.replace('/', '-')} -n {place.namespace} --verb={verb} --resource={kind}"
+    plural, slash, part = resource.partition("/")
+    kind = f"{plural}.{group}" if group else plural
+    of_part = f" --subresource={part}" if part else ""
+    role = (
+        f"lethe-{verb}-{resource.replace('/', '-')} -n {place.namespace} --verb={verb} --resource={kind}{slash}{part}"
+    )
+    check = f"{place.kubectl} auth can-i {verb} {kind}{of_part} -n {place.namespace}"
     return InputError(
         "Forbidden",
-        f"you may not {verb} {kind} in namespace {place.namespace} of {place.name}. Ask an administrator for this right: "
-        f"kubectl create role {role}, and a "
-        f"RoleBinding to you. This checks it: {place.kubectl} auth can-i {verb} {kind} -n {place.namespace}",
+        f"you may not {verb} {kind}{slash}{part} in namespace {place.namespace} of {place.name}. Ask an administrator for this "
+        f"right: kubectl create role {role}, and a RoleBinding to you. This checks it: {check}",
     )
 
 

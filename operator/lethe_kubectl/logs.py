@@ -192,7 +192,7 @@ def _no_log(at: Connection, run: str) -> InputError:
         return InputError(
             "NoLog",
             f"run {run} has no log of its own: the committer carried it out, or the run's folder below {at.local.runs} is "
-            f"deleted. {said} The log of the committer: lethe local logs committer --dir {at.local.path}",
+            f"deleted. {said} The log of the committer: lethe local logs committer --dir {shlex.quote(str(at.local.path))}",
         )
     return InputError(
         "NoLog",

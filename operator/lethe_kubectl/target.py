@@ -8,6 +8,7 @@ Where the gateway is, as the command line says it. I/O: reads the token.
 
 import fcntl
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -110,7 +111,9 @@ def connected(choice: Choice, limits: TimeLimits = LIMITS) -> Iterator[Connectio
 def _connect(choice: Choice, limits: TimeLimits) -> Connection:
     local = _local(choice)
     if local is not None and not local.kubeconfig.exists():
-        raise InputError("NotRunning", f"nothing runs in {local.path}. Start it: lethe local up --dir {local.path}")
+        raise InputError(
+            "NotRunning", f"nothing runs in {local.path}. Start it: lethe local up --dir {_quoted(local.path)}"
+        )
     file = local.kubeconfig if local is not None else choice.kubeconfig
     configuration = kubernetes.client.Configuration()
     try:
@@ -173,19 +176,23 @@ def _runs(folder: Folder) -> bool:
 
 def _kubectl(local: Folder | None, choice: Choice) -> str:
     file = local.kubeconfig if local is not None else choice.kubeconfig
-    flags = [f"--kubeconfig {file}"] if file else []
-    flags += [f"--context {choice.context}"] if choice.context else []
+    flags = [f"--kubeconfig {_quoted(file)}"] if file else []
+    flags += [f"--context {_quoted(choice.context)}"] if choice.context else []
     flags += [f"-n {choice.namespace}"] if choice.namespace else []
     return " ".join(["kubectl", *flags])
 
 
 def _lethe(choice: Choice) -> str:
     """With {} for the command, because options come after it."""
-    flags = [f"--dir {choice.folder}"] if choice.folder else []
-    flags += [f"--kubeconfig {choice.kubeconfig}"] if choice.kubeconfig else []
-    flags += [f"--context {choice.context}"] if choice.context else []
+    flags = [f"--dir {_quoted(choice.folder)}"] if choice.folder else []
+    flags += [f"--kubeconfig {_quoted(choice.kubeconfig)}"] if choice.kubeconfig else []
+    flags += [f"--context {_quoted(choice.context)}"] if choice.context else []
     flags += [f"-n {choice.namespace}"] if choice.namespace else []
     return " ".join(["kubectl lethe" if choice.plugin else "lethe", "{}", *flags])
+
+
+def _quoted(word: Path | str) -> str:
+    return shlex.quote(str(word))
 
 
 def no_such_path(error: KubeError) -> bool:

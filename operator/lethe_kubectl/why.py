@@ -3,6 +3,7 @@
 The next step of a user for each reason of a condition. Pure.
 """
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, assert_never
 
 from lethe.base.verdict import Verdict
+from lethe.contract.kubernetes import ACCEPT_HEAD, PAUSED
 from lethe.contract.status import DatasetStatus, RunEntry, Status, VacuumPolicyStatus
 from lethe_operator.reasons import Reason
 
@@ -148,9 +150,26 @@ class Subject:
     """The Restatement that an Undo names; "": none."""
 
 
-def command(step: UserStep, subject: Subject, place: ResourcePlace) -> str:
-    """The command of a step; "": there is none."""
+def command(step: UserStep, subject: Subject, place: ResourcePlace, message: str = "") -> str:
+    """The command of a step; "": there is none.
+
+    Args:
+        step: What the user does.
+        subject: What the command is about. If it lacks what the step needs, its events say more.
+        place: Where it is.
+        message: Of the condition, which may name a value.
+    """
     name, dataset = shlex.quote(subject.name), shlex.quote(subject.dataset)
+    accepted = _ACCEPTED.search(message)
+    lacks = {
+        UserStep.LOGS: not subject.run,
+        UserStep.ACCEPT_HEAD: accepted is None or not subject.dataset,
+        UserStep.UNDONE: not subject.undoes,
+        UserStep.RESUME: subject.kind not in _SUSPEND,
+        **dict.fromkeys((UserStep.APPROVE, UserStep.VACUUM, UserStep.RENEW, UserStep.DATASET), not subject.dataset),
+    }
+    if lacks.get(step):
+        step = UserStep.DESCRIBE
     match step:
         case UserStep.NOTHING:
             return ""
@@ -161,17 +180,14 @@ def command(step: UserStep, subject: Subject, place: ResourcePlace) -> str:
         case UserStep.DESCRIBE:
             return f"{place.kubectl} describe {subject.kind} {name}"
         case UserStep.LOGS:
-            if not subject.run:
-                return f"{place.kubectl} describe {subject.kind} {name}"
-            return place.run(f"logs {subject.run}")
+            return place.run(f"logs {shlex.quote(subject.run)}")
         case UserStep.UNPAUSE:
-            return f"{place.kubectl} annotate {subject.kind} {name} lethe.dev/paused-"
+            return f"{place.kubectl} annotate {subject.kind} {name} {PAUSED}-"
         case UserStep.RESUME:
-            return f'{place.kubectl} patch {subject.kind} {name} --type merge -p \'{{"spec":{{"suspend":false}}}}\''
+            return f"{place.kubectl} patch {subject.kind} {name} --type merge -p '{_SUSPEND[subject.kind]}'"
         case UserStep.ACCEPT_HEAD:
-            # The message of the condition names the value: accepting is a decision, not a formality.
-            value = "<the value that the message names>"
-            return f"{place.kubectl} annotate dataset {dataset} --overwrite lethe.dev/accept-head={value}"
+            assert accepted is not None
+            return f"{place.kubectl} annotate dataset {dataset} --overwrite {ACCEPT_HEAD}={shlex.quote(accepted[1])}"
         case UserStep.APPROVE:
             return place.run(f"approve {dataset}")
         case UserStep.VACUUM:
@@ -218,6 +234,13 @@ _ASKED: Final = (
 )
 
 _KNOWN: Final = {r.value: r for r in Reason}
+_ACCEPTED: Final = re.compile(rf"{re.escape(ACCEPT_HEAD)}=(\S+)")
+"""Messages of conditions name the value that accepts what was found, and what that means."""
+_SUSPEND: Final = {
+    "dataset": '{"spec":{"consolidation":{"suspend":false}}}',
+    "restatement": '{"spec":{"suspend":false}}',
+}
+"""The patch that ends a suspension, by kind."""
 
 
 @dataclass(frozen=True)
@@ -260,7 +283,7 @@ def why(kind: str, document: Document, related: Related, place: ResourcePlace) -
             "The operator has not read this version of the resource yet. If that lasts, the operator does not run."
         )
         unread = Wait("Ready", Verdict("NotObserved", message), UserStep.DESCRIBE)
-        return _answer([unread], subject, place)
+        return _answer([unread], subject, place, Related())
     findings = list(_of_conditions(status))
     if isinstance(status, DatasetStatus):
         findings += _of_parts(status)
@@ -270,7 +293,7 @@ def why(kind: str, document: Document, related: Related, place: ResourcePlace) -
         ready = status.condition("Ready")
         said = ready.message if ready is not None else ""
         return NextStep([f"{kind}/{subject.name} waits for nothing. {said}".strip()], "")
-    return _answer(findings, subject, place)
+    return _answer(findings, subject, place, related)
 
 
 def finding(about: str, verdict: Verdict) -> Wait:
@@ -313,9 +336,24 @@ def _of_entries(status: VacuumPolicyStatus) -> Iterator[Wait]:
                 yield replace(wait, step=UserStep.DATASETS)
 
 
-def _answer(findings: Sequence[Wait], subject: Subject, place: ResourcePlace) -> NextStep:
+def _answer(findings: Sequence[Wait], subject: Subject, place: ResourcePlace, related: Related) -> NextStep:
     lines = [f"{subject.kind}/{subject.name}"]
     lines += [f"  {f.about}: {f.verdict.reason}. {f.verdict.message}" for f in findings]
     # What needs a user comes before what Lethe does by itself.
     first = next((f for f in findings if f.step is not UserStep.WAIT), findings[0])
-    return NextStep(lines, command(first.step, subject, place))
+    return NextStep(lines, _next(first, subject, place, related.dataset))
+
+
+def _next(first: Wait, subject: Subject, place: ResourcePlace, dataset: Document | None) -> str:
+    """The command. What a Restatement waits for is often its Dataset, and then the command is about that."""
+    step = first.step
+    if subject.kind == "restatement" and dataset is not None and _has(dataset, first.reason):
+        subject = subject_of("dataset", dataset, dataset_status(dataset).runs or ())
+    elif subject.kind == "restatement" and step is UserStep.EDIT:
+        step = UserStep.NEW  # its spec cannot change
+    return command(step, subject, place, first.message)
+
+
+def _has(dataset: Document, reason: str) -> bool:
+    """Whether a Dataset has a condition with this reason."""
+    return any(c.reason == reason for c in dataset_status(dataset).conditions or ())

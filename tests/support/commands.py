@@ -1,11 +1,13 @@
-"""Runs the commands on resources. I/O."""
+"""Runs the commands on resources, or only parses them. I/O."""
 
+import copy
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import yaml
 from click.testing import CliRunner
 from lethe.cli.main import cli
@@ -51,3 +53,43 @@ def one_line(ended: "subprocess.CompletedProcess[str]", code: int, *parts: str) 
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (code, "", 1), ended.stdout + ended.stderr
     for part in parts:
         assert part in ended.stderr
+
+
+def parsed(words: list[str]) -> None:
+    """Parse the arguments of `lethe`, with the real commands, and run nothing.
+
+    Raises: click.UsageError
+    """
+    command: click.Command = cli
+    name, arguments = words[0], words[1:]
+    if not arguments:  # a variable of the environment says what it does
+        return
+    parent: click.Context | None = None
+    while True:
+        try:
+            context = _without_files(command).make_context(name, list(arguments), parent=parent)
+        except click.exceptions.Exit:  # --help
+            return
+        if not isinstance(command, click.Group):
+            return
+        called, found, arguments = command.resolve_command(context, [*context._protected_args, *context.args])
+        assert found is not None
+        name, command, parent = str(called), found, context
+
+
+def _without_files(command: click.Command) -> click.Command:
+    """The same, but it does not look whether the files that it names exist."""
+    made = copy.copy(command)
+    made.params = [copy.copy(p) for p in command.params]
+    for parameter in made.params:
+        if isinstance(parameter.type, click.Path | click.File):
+            parameter.type = click.STRING
+        parameter.callback = None
+    return made
+
+
+def lethes(words: list[str]) -> list[str]:
+    """The command line of `lethe`, also as a plugin of kubectl; empty: it is another program's."""
+    if words[:2] == ["kubectl", "lethe"]:
+        return words[1:]
+    return words if words[0] == "lethe" else []

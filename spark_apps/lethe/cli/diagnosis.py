@@ -215,8 +215,8 @@ def _ledger_files(seen: Examined, now: datetime, grace: timedelta) -> Iterator[F
             Level.ERROR,
             "LedgerUnreadable",
             problem,
-            "Restore the file from a backup, or roll back to an older snapshot. `lethe ledger verify` lists the snapshots that "
-            "need it.",
+            "Restore the file from a backup, or roll back to an older snapshot. "
+            f"`lethe ledger verify {seen.table}` lists the snapshots that need it.",
         )
     there = frozenset(f.name for f in seen.listed)
     if missing := sorted(seen.needed - there):

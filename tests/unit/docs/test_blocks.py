@@ -16,10 +16,10 @@ import click
 import jsonschema
 import pytest
 import yaml
-from lethe.cli.main import cli
 from lethe_local.admission import admitted, problems, unknown_fields
 from lethe_local.api.objects import kinds
 
+from tests.support.commands import lethes, parsed
 from tests.unit.docs.blocks import ROOT, SHELLS, Block, all_blocks, blocks_of, commands, here_documents, script
 
 GROUP = "lethe.dev/"
@@ -71,46 +71,6 @@ def merged(defaults: Any, given: Any) -> Any:
 
 def documents(block: Block) -> list[str]:
     return [checked(d, block.title) for d in yaml.safe_load_all(block.text)]
-
-
-def parsed(words: list[str]) -> None:
-    """Parse the arguments of `lethe`, with the real commands, and run nothing.
-
-    Raises: click.UsageError
-    """
-    command: click.Command = cli
-    name, arguments = words[0], words[1:]
-    if not arguments:  # a variable of the environment says what it does
-        return
-    parent: click.Context | None = None
-    while True:
-        try:
-            context = _without_files(command).make_context(name, list(arguments), parent=parent)
-        except click.exceptions.Exit:  # --help
-            return
-        if not isinstance(command, click.Group):
-            return
-        called, found, arguments = command.resolve_command(context, [*context._protected_args, *context.args])
-        assert found is not None
-        name, command, parent = str(called), found, context
-
-
-def _without_files(command: click.Command) -> click.Command:
-    """The same, but it does not look whether the files that it names exist."""
-    made = copy.copy(command)
-    made.params = [copy.copy(p) for p in command.params]
-    for parameter in made.params:
-        if isinstance(parameter.type, click.Path | click.File):
-            parameter.type = click.STRING
-        parameter.callback = None
-    return made
-
-
-def lethes(words: list[str]) -> list[str]:
-    """The command line of `lethe`, also as a plugin of kubectl; empty: it is another program's."""
-    if words[:2] == ["kubectl", "lethe"]:
-        return words[1:]
-    return words if words[0] == "lethe" else []
 
 
 def durations(words: list[str]) -> Iterator[str]:
