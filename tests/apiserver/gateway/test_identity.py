@@ -145,8 +145,9 @@ def test_the_access_log_has_one_line_for_each_request_and_nothing_that_names_any
     token = site.token("analyst")
     with running(site.folder / "access-log", **site.environ) as gateway:
         with gateway.client(token) as client:
-            client.get(f"{DATASET}/batches/my-secret-batch", params={"idPrefix": "a-value"})
-            client.get("/v1/namespaces/my-secret-namespace/datasets", headers={"Authorization": "Bearer a-bad-token"})
+            client.get(f"{DATASET}/batches/my-secret-batch")
+            asked = {"params": {"cursor": "a-value"}, "headers": {"Authorization": "Bearer a-bad-token"}}
+            client.get("/v1/namespaces/my-secret-namespace/datasets", **asked)
         wait_until(lambda: len(gateway.access()) >= 2, 30)  # a line is written after its answer was sent
 
     other, one = sorted(gateway.access(), key=lambda line: line["status"])
