@@ -347,11 +347,11 @@ def _answer(findings: Sequence[Wait], subject: Subject, place: ResourcePlace, re
 def _next(first: Wait, subject: Subject, place: ResourcePlace, dataset: Document | None) -> str:
     """The command. What a Restatement waits for is often its Dataset, and then the command is about that."""
     step = first.step
-    if subject.kind == "restatement" and dataset is not None and _has(dataset, first.reason):
+    if subject.kind == "restatement" and dataset is not None and _has(dataset, first.verdict.reason):
         subject = subject_of("dataset", dataset, dataset_status(dataset).runs or ())
     elif subject.kind == "restatement" and step is UserStep.EDIT:
         step = UserStep.NEW  # its spec cannot change
-    return command(step, subject, place, first.message)
+    return command(step, subject, place, first.verdict.message)
 
 
 def _has(dataset: Document, reason: str) -> bool:
