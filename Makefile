@@ -114,7 +114,7 @@ generate: venv ## write what is generated from models, reasons and commands: crd
 	@$(BIN)/python docs/generate_cli.py
 docs-pictures: ## take the pictures of the console again, in a real browser
 	@LETHE_SCREENSHOTS=$(CURDIR)/docs/images $(TEST) test tests/apiserver/console
-docs-engines: ## measure what other engines find in Lethe's tables, into docs/engines.md (TRINO_JAVA_HOME: a JDK 24 or later)
+docs-engines: ## measure what other engines find in Lethe's tables, into docs/engines.md (TRINO_JAVA_HOME: a JDK 25 or later)
 	@LETHE_WRITE_ENGINES=1 $(TEST) all tests/spark/engines
 docs-site: ## the documentation site, in build/site: LETHE_REPOSITORY=https://… for links to files
 	@dev/site.sh

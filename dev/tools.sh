@@ -25,8 +25,6 @@ FAKE_GCS=v1.56.1
 AZURITE=3.37.0 # as in dev/azurite
 APICURIO=3.0.9
 APICURIO_SHA256=2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43
-TRINO=476 # Maven Central has no later server
-TRINO_SHA256=cfd5accde17e8ebd251eeeb78aed1f490e77bb3a164d95a0f454bf8a7c1cbd3f
 MERMAID=11.12.0
 MERMAID_SHA256=07e37dfa97b337ccc85365d57eddf99b9706f09db3b59b260d0333b23b343c4b
 KUBE_SCORE=v1.20.0
@@ -169,11 +167,11 @@ fetch_apicurio() { # FOLDER
   mv "$1/apicurio/apicurio-registry-app-$APICURIO-runner.jar" "$1/apicurio/runner.jar"
 }
 
-# Only what reads Iceberg. Its jars are hard links of one another, so all are unpacked first.
+# Only what reads Iceberg, as libraries: dev/trino/lock.sh says why. What names the plugin is not among them.
 fetch_trino() { # FOLDER
-  fetch_archive "$1" io/trino/trino-server/$TRINO/trino-server-$TRINO.tar.gz $TRINO_SHA256
-  mv "$1/trino-server-$TRINO" "$1/trino"
-  find "$1/trino/plugin" -mindepth 1 -maxdepth 1 ! -name iceberg -exec rm -r {} +
+  python3 -m lethe.jars "$1/trino" --scope bench --list "$ROOT/dev/trino/jars.txt"
+  mkdir -p "$1/trino/plugin/iceberg/services/META-INF/services"
+  echo io.trino.plugin.iceberg.IcebergPlugin > "$1/trino/plugin/iceberg/services/META-INF/services/io.trino.spi.Plugin"
 }
 
 fetch_mermaid() { # FOLDER
@@ -253,7 +251,7 @@ obtain() {
         tool azurite $AZURITE-"$(hash_of dev/azurite)" "installing Azurite $AZURITE" build_azurite
         ;;
       apicurio) tool apicurio $APICURIO "fetching the schema registry Apicurio $APICURIO" fetch_apicurio ;;
-      trino) tool trino $TRINO "fetching Trino $TRINO (800 MB)" fetch_trino ;;
+      trino) tool trino "$(hash_of dev/trino/jars.txt)" "fetching Trino (500 MB)" fetch_trino ;;
       iceberg-go) tool iceberg-go "$(hash_of dev/iceberg-go)" "building a reader with iceberg-go" build_ours dev/iceberg-go icebergreader ;;
       kstatus) tool kstatus $KSTATUS-"$(hash_of dev/kstatus)" "building kstatus $KSTATUS" build_ours dev/kstatus kstatus ;;
       mermaid)

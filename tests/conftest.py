@@ -15,7 +15,7 @@ PLATFORM_REASONS = (
     "only root may",
     "the kernel has no /proc",
     "this checkout has no history",
-    "no JDK of version 24 or later",
+    "no JDK of version 25 or later",
 )
 
 

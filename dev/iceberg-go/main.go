@@ -1,7 +1,7 @@
-// Reads Iceberg tables with iceberg-go, which does not know Lethe: icebergreader METADATA_FILE...
+// Reads Iceberg tables with iceberg-go, which does not know Lethe: icebergreader [METADATA_FILE SNAPSHOT_ID]...
 //
-// Prints one JSON document, as tests/spark/engines/readers.py does for the other engines: {"version": of iceberg-go, "tables": one of
-// these for each table}. {"rows": [[batch id, v], ...]} or {"error": the error}.
+// SNAPSHOT_ID: 0 for the head. Prints one JSON document, as tests/support/engines/readers.py does for the other engines: {"version": of
+// iceberg-go, "tables": one of these for each table}. {"rows": [[batch id, v], ...]} or {"error": the error}.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"strconv"
 
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/iceberg-go"
@@ -17,18 +18,21 @@ import (
 	"github.com/apache/iceberg-go/table"
 )
 
-
-func read(ctx context.Context, metadata string) (rows [][2]any, err error) {
+func read(ctx context.Context, metadata, snapshot string) (rows [][2]any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
+	id, err := strconv.ParseInt(snapshot, 10, 64)
+	if err != nil {
+		return nil, err
+	}
 	found, err := table.NewFromLocation(ctx, table.Identifier{"t"}, metadata, io.LoadFSFunc(iceberg.Properties{}, metadata), nil)
 	if err != nil {
 		return nil, err
 	}
-	_, records, err := found.Scan(table.WithSelectedFields("batch_id", "v")).ToArrowRecords(ctx)
+	_, records, err := found.Scan(table.WithSelectedFields("batch_id", "v"), table.WithSnapshotID(id)).ToArrowRecords(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -61,8 +65,8 @@ func version() string {
 func main() {
 	ctx := context.Background()
 	tables := []any{}
-	for _, metadata := range os.Args[1:] {
-		rows, err := read(ctx, metadata)
+	for i := 1; i+1 < len(os.Args); i += 2 {
+		rows, err := read(ctx, os.Args[i], os.Args[i+1])
 		if err != nil {
 			tables = append(tables, map[string]string{"error": err.Error()})
 		} else {

@@ -1,9 +1,9 @@
 """Read tables with Flink, in a process of its own.
 
-    python -m tests.spark.engines.flink CATALOG_FILE WAREHOUSE JARS TABLE...
+    python -m tests.spark.engines.flink CATALOG_FILE WAREHOUSE JARS [TABLE SNAPSHOT_ID]...
 
-Prints one JSON document, as `readers` does. The tables are those of a JDBC catalog in SQLite, whose name is `lite`. It runs in
-the environment of `dev/venv.sh flink`. `JARS`: paths divided by colons.
+SNAPSHOT_ID: 0 for the head. Prints one JSON document, as `tests.support.engines.readers` does. The tables are those of a JDBC
+catalog in SQLite, whose name is `lite`. It runs in the environment of `dev/venv.sh flink`. `JARS`: paths divided by colons.
 """
 
 import json
@@ -25,12 +25,14 @@ def main() -> None:
         "CREATE CATALOG lite WITH ('type' = 'iceberg', 'catalog-impl' = 'org.apache.iceberg.jdbc.JdbcCatalog', "
         f"'uri' = 'jdbc:sqlite:{catalog}', 'warehouse' = '{warehouse}', 'jdbc.schema-version' = 'V1', 'clients' = '1')"
     )
-    print(json.dumps({"version": version("apache-flink"), "tables": [_read(environment, t) for t in tables]}))
+    found = [_read(environment, t, int(i)) for t, i in zip(tables[::2], tables[1::2], strict=True)]
+    print(json.dumps({"version": version("apache-flink"), "tables": found}))
 
 
-def _read(environment: Any, table: str) -> dict[str, Any]:
+def _read(environment: Any, table: str, snapshot_id: int) -> dict[str, Any]:
+    at = f" /*+ OPTIONS('snapshot-id' = '{snapshot_id}') */" if snapshot_id else ""
     try:
-        with environment.execute_sql(f"SELECT {COLUMNS} FROM lite.{table}").collect() as rows:
+        with environment.execute_sql(f"SELECT {COLUMNS} FROM lite.{table}{at}").collect() as rows:
             return {"rows": [list(row) for row in rows]}
     except Exception as e:
         causes = [line for line in str(e).splitlines() if line.startswith("Caused by: ")]

@@ -1,68 +1,58 @@
-"""What engines that do not know Lethe find in its tables, in each mode of deletes, before and after a vacuum.
+"""What engines that do not know Lethe find in its tables, in each stage, at the head and at the snapshot before.
 
 `make docs-engines` writes what is measured into docs/engines.md. This test fails if the page says something else.
 """
 
-import json
-import os
-import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import lethe
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.engines.page import LIBRARIES, Cell, Kind, Outcome
-from tests.spark.engines.readers import COLUMNS, READERS
-from tests.spark.engines.tables import ROOT, Tables, cell_of, check, compare, measured
-from tests.spark.support.native_deletes import Native
-from tests.support.environments import python_of
-from tests.support.lake import Lake
+from tests.spark.engines.page import LIBRARIES
+from tests.spark.engines.tables import Reading, check, compare, played
+from tests.support.engines.processes import ICEBERG_GO, read_with
+from tests.support.engines.readers import READERS
+from tests.support.lake import CATALOG, Lake
 
-SPARK, SCAN, ICEBERG_GO = "Spark SQL", "lethe.scan", "iceberg-go"
+SPARK, SCAN = "Spark SQL", "lethe.scan"
+COLUMNS = ["batch_id", "v"]
 
 pytestmark = pytest.mark.long
 
 
 def test_the_page_says_what_each_engine_finds(spark: SparkSession, lake: Lake) -> None:
+    readings = played(spark, lake)
+    read: dict[str, Iterable[Mapping[str, Any]]] = {
+        SCAN: [_by_lethe(r) for r in readings],
+        SPARK: [_by_spark(spark, r) for r in readings],
+    }
     versions = {SCAN: "", SPARK: f"{spark.version} (Iceberg {_iceberg(spark)})"}
+    tables = [(r.metadata, r.snapshot_id) for r in readings]
+    engines = [*READERS, ICEBERG_GO]
+    with ThreadPoolExecutor(2) as pool:
+        for engine, found in zip(
+            engines, pool.map(lambda e: read_with(e, tables, home=lake.home), engines), strict=True
+        ):
+            versions[engine], read[engine] = found["version"], found["tables"]
 
-    matrix = measured(spark, lake, lambda tables: _read(tables, versions, lake.home))
+    matrix = {e: {r.place: r.cell(a) for r, a in zip(readings, found, strict=True)} for e, found in read.items()}
 
-    assert all(c.outcome is Outcome.RIGHT for c in matrix[SCAN].values())
-    check(matrix, but=SCAN)
+    check(matrix, readings, knows_ledgers=SCAN)
     compare(LIBRARIES, matrix, versions)
 
 
-def _read(tables: Tables, versions: dict[str, str], home: Path) -> Iterable[tuple[str, dict[Kind, Cell]]]:
-    yield SCAN, {k: cell_of({"rows": _by_lethe(s)}) for k, s in tables.items()}
-    yield SPARK, {k: cell_of({"rows": [row[:2] for row in s.plain().elements()]}) for k, s in tables.items()}
-    metadata = [s.table().metadata_location for s in tables.values()]
-    engines = [*READERS, ICEBERG_GO]
-    with ThreadPoolExecutor(2) as pool:
-        for engine, found in zip(engines, pool.map(lambda e: _in_a_process(e, metadata, home), engines), strict=True):
-            versions[engine] = found["version"]
-            yield engine, dict(zip(tables, map(cell_of, found["tables"]), strict=True))
+def _by_lethe(reading: Reading) -> dict[str, Any]:
+    found = lethe.scan(f"{CATALOG}.{reading.name}", snapshot_id=reading.snapshot_id).to_arrow().select(COLUMNS)
+    return {"rows": [list(row.values()) for row in found.to_pylist()]}
 
 
-def _by_lethe(story: Native) -> list[list[Any]]:
-    found = lethe.scan(story.full_name).to_arrow().select(COLUMNS)
-    return [list(row.values()) for row in found.to_pylist()]
-
-
-def _in_a_process(engine: str, metadata: list[str], home: Path) -> dict[str, Any]:
-    """What `readers` prints, or the program in dev/iceberg-go. ClickHouse reads only files below its working directory."""
-    command = [python_of("engines"), "-m", "tests.spark.engines.readers", engine, *metadata]
-    if engine == ICEBERG_GO:
-        command = ["icebergreader", *metadata]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, f"{engine}: {done.stderr[-2000:]}"
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+def _by_spark(spark: SparkSession, reading: Reading) -> dict[str, Any]:
+    at = f" VERSION AS OF {reading.snapshot_id}" if reading.snapshot_id else ""
+    found = spark.sql(f"SELECT {', '.join(COLUMNS)} FROM {CATALOG}.{reading.name}{at}").collect()
+    return {"rows": [list(row) for row in found]}
 
 
 def _iceberg(spark: SparkSession) -> str:

@@ -1,8 +1,6 @@
 """The same for engines that take minutes to fetch and to start: Trino and Flink."""
 
-import json
 import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.engines.page import SERVERS
-from tests.spark.engines.tables import ROOT, Found, Tables, cell_of, check, compare, measured
-from tests.spark.support.native_deletes import Native
+from tests.spark.engines.tables import Reading, check, compare, played
+from tests.support.engines.processes import ROOT, last_line_of
 from tests.support.environments import python_of
 from tests.support.lake import Lake
 from tests.support.servers import trino
@@ -25,48 +23,39 @@ HADOOP = "hadoop-client-*.jar"
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(trino.java_home() is None, reason="no JDK of version 24 or later: Debian 12 has none"),
+    pytest.mark.skipif(trino.java_home() is None, reason="no JDK of version 25 or later: Debian 12 has none"),
 ]
 
 
 def test_the_page_says_what_trino_and_flink_find(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
-    versions: dict[str, str] = {}
+    readings = played(spark, lake)
     with trino.running(tmp_path) as server:
-        versions[TRINO] = server.version
+        versions = {TRINO: server.version}
+        read = {TRINO: [_by_trino(server, r) for r in readings]}
+    found = _by_flink(lake, readings)
+    versions[FLINK], read[FLINK] = f"{found['version']} (Iceberg {_iceberg_for_flink()})", found["tables"]
 
-        def read(tables: Tables) -> Found:
-            yield TRINO, {k: cell_of(_by_trino(server, s)) for k, s in tables.items()}
-            found = _by_flink(lake, list(tables.values()))
-            versions[FLINK] = f"{found['version']} (Iceberg {_iceberg_for_flink()})"
-            yield FLINK, dict(zip(tables, map(cell_of, found["tables"]), strict=True))
+    matrix = {e: {r.place: r.cell(a) for r, a in zip(readings, answers, strict=True)} for e, answers in read.items()}
 
-        matrix = measured(spark, lake, read)
-
-    check(matrix)
+    check(matrix, readings)
     compare(SERVERS, matrix, versions)
 
 
-def _by_trino(server: Trino, story: Native) -> dict[str, Any]:
-    table = story.table()
-    location, file = table.location(), table.metadata_location.rpartition("/")[2]
-    name = f"t_{abs(hash(file))}"
+def _by_trino(server: Trino, reading: Reading) -> dict[str, Any]:
     try:
-        server.query(f"CALL lake.system.register_table('s', '{name}', '{location}', '{file}')")
-        return {"rows": server.query(f"SELECT batch_id, v FROM lake.s.{name}")}
+        return {"rows": server.rows(reading.metadata, reading.location, ("batch_id", "v"), reading.snapshot_id)}
     except TrinoError as e:
         return {"error": str(e)}
 
 
-def _by_flink(lake: Lake, stories: Sequence[Native]) -> dict[str, Any]:
+def _by_flink(lake: Lake, readings: Sequence[Reading]) -> dict[str, Any]:
     jars = [*_jars().glob("flink/*.jar"), *_jars().glob("sqlite-jdbc-*.jar")]
     hadoop = (Path(pyspark.__file__).parent / "jars").glob(HADOOP)
     arguments = [f"{lake.home}/catalog.db", f"file://{lake.home}/warehouse", ":".join(map(str, jars))]
-    command = [python_of("flink"), "-m", "tests.spark.engines.flink", *arguments, *(s.name for s in stories)]
+    tables = [argument for r in readings for argument in (r.name, str(r.snapshot_id or 0))]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HADOOP_CLASSPATH": ":".join(map(str, hadoop))}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    command = [python_of("flink"), "-m", "tests.spark.engines.flink", *arguments, *tables]
+    return last_line_of(command, env=environment)
 
 
 def _iceberg_for_flink() -> str:

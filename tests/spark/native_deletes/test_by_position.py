@@ -9,7 +9,7 @@ import lethe_spark
 import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError
-from lethe.contract.run import RunSpec, SearchLimits
+from lethe.contract.run import SearchLimits
 from lethe.contract.settings import Deletes
 from lethe.files.values import ValueKind, Values, ValueType
 from lethe.ledger.tombstone import Mask
@@ -298,13 +298,6 @@ def test_an_erase_of_records_and_a_revert_of_one_group_leave_both_rows_out(nativ
 # --- later commits --------------------------------------------------------------------------------------------------
 
 
-def following(story: Native) -> RunSpec:
-    """The run that the operator starts for a head whose tombstones do not all have native deletes."""
-    spec = story.consolidation()
-    assert spec.consolidation is not None
-    return spec.model_copy(update={"consolidation": spec.consolidation.model_copy(update={"deletes": Deletes.AUTO})})
-
-
 @MOSTLY_VECTORS
 def test_what_is_too_much_to_search_is_hidden_by_the_ledger_first(
     story: Native,
@@ -322,11 +315,13 @@ def test_what_is_too_much_to_search_is_hidden_by_the_ledger_first(
     assert (result.outcome, result.files_without_deletes, result.requests[0].succeeded) == ("Committed", 2, True)
     assert (story.rows_at(), story.plain()) == (of_batches("B", "D", "E"), of_batches("A", "B", "D", "E"))
     with pytest.raises(TooMuchToSearch):
-        reanchor_and_mask(story.context(following(story)), table, work.masker_of(story.context(spec), table, limited))
-    followed = story.run(following(story))
+        reanchor_and_mask(
+            story.context(story.following()), table, work.masker_of(story.context(spec), table, limited)
+        )
+    followed = story.run(story.following())
     assert (followed.outcome, story.masks()) == ("Committed", {"A": Mask(story.deletes, 4)})
     story.check_native(of_batches("B", "D", "E"), since=story.head().snapshot_id)
-    assert story.run(following(story)).outcome == "NothingToDo"
+    assert story.run(story.following()).outcome == "NothingToDo"
 
 
 @MOSTLY_POSITIONS
@@ -336,11 +331,11 @@ def test_rows_that_others_add_to_a_batch_that_was_taken_back_get_native_deletes(
     wanted = of_batches("B", "D", "E") + Counter({("X", 502, 1): 1})
     assert (story.rows_at(), story.plain()) == (wanted, wanted + Counter({("A", 500, 1): 1}))
 
-    result = story.run(following(story))
+    result = story.run(story.following())
 
     assert (result.outcome, story.plain()) == ("Committed", wanted)
     story.check_native(wanted, since=story.head().snapshot_id)
-    assert story.run(following(story)).outcome == "NothingToDo"
+    assert story.run(story.following()).outcome == "NothingToDo"
 
 
 @MOSTLY_VECTORS

@@ -8,6 +8,7 @@ from typing import Self
 
 import lethe
 import lethe_spark
+from lethe.contract.run import RunSpec
 from lethe.contract.settings import Deletes
 from lethe.iceberg.native_deletes import native_deletes
 from lethe.ledger.tombstone import Mask
@@ -23,6 +24,14 @@ class Native(Story):
     def filled(self, *groups: str) -> Self:
         """By default, batches A, B and D are in the same files, E is in separate files."""
         return super().filled(*(groups or ("ABD", "E")))
+
+    def following(self) -> RunSpec:
+        """The run that the operator starts for a head whose tombstones do not all have native deletes."""
+        spec = self.consolidation()
+        assert spec.consolidation is not None
+        return spec.model_copy(
+            update={"consolidation": spec.consolidation.model_copy(update={"deletes": self.deletes})}
+        )
 
     def plain(self, snapshot_id: int | None = None) -> Counter[Row]:
         """The rows that Spark SQL finds, at the head or at a snapshot."""

@@ -1,14 +1,15 @@
 """A Trino server whose catalog `lake` can register Iceberg tables by their metadata files. I/O.
 
-`dev/tools.sh trino` fetches it. It needs a JDK of version 24 or later: that of the environment variable TRINO_JAVA_HOME, or one
-in /usr/lib/jvm.
+`dev/tools.sh trino` fetches its libraries. It needs a JDK of version 25 or later: that of the environment variable
+TRINO_JAVA_HOME, or one in /usr/lib/jvm.
 """
 
 import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,9 @@ import requests
 from tests.support.servers.postgres import free_port
 
 JVM = ["-server", "-Xmx2G", "-XX:+UseG1GC", "-Djdk.attach.allowAttachSelf=true", "--add-modules=jdk.incubator.vector"]
+MAIN = Path(__file__).parents[3] / "dev" / "trino" / "Trino.java"
 START_SECONDS = 180
-JAVA_AT_LEAST = 24
+JAVA_AT_LEAST = 25
 
 
 def java_home() -> str | None:
@@ -54,38 +56,50 @@ class Trino:
             raise TrinoError(answer["error"]["message"])
         return rows
 
+    def rows(
+        self, metadata: str, location: str, columns: Sequence[str], snapshot_id: int | None = None
+    ) -> list[list[Any]]:
+        """All rows of the table with this metadata file and this location. Raises: TrinoError."""
+        file = metadata.rpartition("/")[2]
+        name = f"t_{uuid.uuid4().hex}"
+        self.query(f"CALL lake.system.register_table('s', '{name}', '{location}', '{file}')")
+        at = f" FOR VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
+        return self.query(f"SELECT {', '.join(columns)} FROM lake.s.{name}{at}")
+
     @property
     def version(self) -> str:
         return str(requests.get(f"{self.url}/v1/info", timeout=10).json()["nodeVersion"]["version"])
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Trino]:
-    """For as long as the block lasts, with its files in the folder."""
+def running(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Trino]:
+    """For as long as the block lasts, with its files in the folder.
+
+    Args:
+        settings: Further ones of the catalog.
+    """
     port = free_port()
-    server = Path(os.environ["LETHE_CACHE"]) / "bin" / "trino"
-    etc = folder / "etc"
-    (etc / "catalog").mkdir(parents=True)
-    (folder / "metastore").mkdir()
-    (etc / "node.properties").write_text(f"node.environment=test\nnode.id=one\nnode.data-dir={folder}/data\n")
-    (etc / "jvm.config").write_text("\n".join(JVM) + "\n")
-    (etc / "config.properties").write_text(
-        f"coordinator=true\nnode-scheduler.include-coordinator=true\nhttp-server.http.port={port}\n"
-        f"discovery.uri=http://127.0.0.1:{port}\nquery.max-memory-per-node=512MB\ncatalog.management=static\n"
-    )
-    (etc / "catalog" / "lake.properties").write_text(
-        "connector.name=iceberg\niceberg.catalog.type=TESTING_FILE_METASTORE\n"
-        f"hive.metastore.catalog.dir=file://{folder}/metastore\nfs.hadoop.enabled=true\n"
-        "iceberg.register-table-procedure.enabled=true\n"
-    )
     home = java_home()
     assert home is not None, f"no JDK of version {JAVA_AT_LEAST} or later: set TRINO_JAVA_HOME"
+    server = (Path(os.environ["LETHE_CACHE"]) / "bin" / "trino").resolve()
+    (folder / "catalogs").mkdir()
+    (folder / "metastore").mkdir()
+    (folder / "config.properties").write_text(
+        f"node.environment=test\nnode.id=one\nplugin.dir={server}/plugin\n"
+        f"coordinator=true\nnode-scheduler.include-coordinator=true\nhttp-server.http.port={port}\n"
+        f"discovery.uri=http://127.0.0.1:{port}\nquery.max-memory-per-node=512MB\n"
+        f"catalog.management=static\ncatalog.config-dir={folder}/catalogs\n"
+    )
+    (folder / "catalogs" / "lake.properties").write_text(
+        "connector.name=iceberg\niceberg.catalog.type=TESTING_FILE_METASTORE\n"
+        f"hive.metastore.catalog.dir=file://{folder}/metastore\nfs.hadoop.enabled=true\n"
+        "iceberg.register-table-procedure.enabled=true\n" + "".join(f"{k}={v}\n" for k, v in (settings or {}).items())
+    )
     environ = {**os.environ, "JAVA_HOME": home}
     environ.pop("JAVA_TOOL_OPTIONS", None)  # those of the tests' own JVMs choose another garbage collector
-    log = (folder / "log").open("w")
-    command = [str(server.resolve() / "bin" / "launcher"), f"--etc-dir={etc}", "run"]
-    with log:
-        process = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
+    command = [f"{home}/bin/java", *JVM, f"-Dconfig={folder}/config.properties", "-cp", f"{server}/lib/*"]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen([*command, str(MAIN)], cwd=folder, env=environ, stdout=log, stderr=log)
     try:
         trino = Trino(f"http://127.0.0.1:{port}")
         _wait(trino, process, folder / "log")
