@@ -167,7 +167,7 @@ fetch_apicurio() { # FOLDER
   mv "$1/apicurio/apicurio-registry-app-$APICURIO-runner.jar" "$1/apicurio/runner.jar"
 }
 
-# Only what reads Iceberg, as libraries: dev/trino/lock.sh says why. What names the plugin is not among them.
+# Only what reads Iceberg, as libraries: dev/lock_trino.sh says why. What names the plugin is not among them.
 fetch_trino() { # FOLDER
   python3 -m lethe.jars "$1/trino" --scope bench --list "$ROOT/dev/trino/jars.txt"
   mkdir -p "$1/trino/plugin/iceberg/services/META-INF/services"

@@ -12,7 +12,7 @@ from tests.support.environments import python_of
 
 ROOT = Path(__file__).parents[3]
 ICEBERG_GO = "iceberg-go"
-SECONDS_AT_MOST = 300
+SECONDS_AT_MOST = 600
 
 
 def read_with(

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Resolve the jars of a Trino server that reads Iceberg into dev/trino/jars.txt: lock.sh VERSION
+# Resolve the jars of a Trino server that reads Iceberg into dev/trino/jars.txt: lock_trino.sh VERSION
 #
 # Maven Central has had no archives of the server since version 476, but its libraries. It needs Maven, and a JDK of version 25 or later.
-source "$(dirname "$0")/../lib.sh"
+source "$(dirname "$0")/lib.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -35,7 +35,7 @@ P
 
 version=$1
 {
-  echo "# Made by dev/trino/lock.sh $version: FOLDER GROUP:ARTIFACT:VERSION[:CLASSIFIER] SHA256"
+  echo "# Made by dev/lock_trino.sh $version: FOLDER GROUP:ARTIFACT:VERSION[:CLASSIFIER] SHA256"
   resolve lib trino-main
   resolve plugin/iceberg trino-iceberg
   resolve plugin/iceberg/hdfs trino-hdfs
