@@ -50,10 +50,10 @@ def pyiceberg(metadata: str, query: str, batch: str) -> Read:
 def duckdb_with_iceberg() -> Any:
     """A connection. Only the environment of the engines has these packages, in the versions that fit together."""
     connection: Any = import_module("duckdb").connect()
-    for package in ("duckdb_extension_avro", "duckdb_extension_iceberg"):
+    for package in ("duckdb_extension_avro", "duckdb_extension_httpfs", "duckdb_extension_iceberg"):
         (file,) = Path(import_module(package).__path__[0]).rglob("*.duckdb_extension")
         connection.execute(f"FORCE INSTALL '{file}'")
-    connection.execute("LOAD avro; LOAD iceberg")
+    connection.execute("LOAD avro; LOAD httpfs; LOAD iceberg")
     return connection
 
 

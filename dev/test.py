@@ -292,7 +292,7 @@ def run_all(plan: Plan, parts: Parts) -> int:
     cluster = None
     if plan.cluster:
         if plan.long:
-            parts.wait_for(["compiler"])
+            parts.wait_for(["compiler", "engines"])
         # Each worker has a release of Lethe. It takes whole files, the longest first, in the order of tests/cluster/conftest.py.
         workers = [] if plan.long else ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
         tests = pytest_command(plan, plan.cluster, *workers)

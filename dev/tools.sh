@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Build the programs of the cluster and its command-line tools into $LETHE_CACHE/bin: tools.sh [TOOL...]
 #
-# Azurite is a program of Node.js; dev/azurite locks its packages. Apicurio is a program of Java, which a Maven repository has as an
-# archive ($MAVEN_REPO: a mirror). Mermaid draws the diagrams of the documentation site. All others are Go programs, built from their modules at pinned
+# Azurite is a program of Node.js; dev/azurite locks its packages. Apicurio and Trino are programs of Java, which a Maven repository has
+# as an archive and as libraries ($MAVEN_REPO: a mirror). Mermaid draws the diagrams of the documentation site. All others are Go programs, built from their modules at pinned
 # versions and checked by go.sum or the Go checksum database, so only a module proxy is needed. Each is in a folder named by its version
 # (and, for ours, by a hash of its sources) and appears there by a rename, so an interrupted build leaves nothing incomplete. Several
 # versions may exist side by side. GOARCH=arm64 builds Go's programs for another processor.

@@ -68,7 +68,9 @@ def duckdb(wanted: Wanted) -> Rows:
 
 
 def polars(wanted: Wanted) -> Rows:
-    found = import_module("polars").scan_iceberg(wanted.table, snapshot_id=wanted.snapshot_id)
+    found = import_module("polars").scan_iceberg(
+        wanted.table, snapshot_id=wanted.snapshot_id, storage_options=_properties() or None
+    )
     return [list(row) for row in found.select(wanted.columns).collect().rows()]
 
 
