@@ -85,7 +85,7 @@ def rendered(matrix: Matrix, versions: Mapping[str, str], stages: Sequence[str])
     parts = [f"Measured: {', '.join(f'{engine} {versions[engine]}'.strip() for engine in matrix)}.", ""]
     for lines, kinds in tables.items():
         parts += [f"### {'; '.join(kinds)}", "", *head, *lines, ""]
-    return "\n".join([*parts, _on_time_travel(matrix), "", *_errors(matrix)]) + "\n"
+    return "\n".join([*parts, _on_time_travel(matrix), *_errors(matrix)]) + "\n"
 
 
 def _findings(cells: Mapping[Place, Cell], kind: Kind, stages: Sequence[str]) -> Iterator[str]:
@@ -111,7 +111,8 @@ def _errors(matrix: Matrix) -> list[str]:
             if found.outcome is Outcome.REFUSES:
                 tables.setdefault((engine, found.error.replace("|", "/")), []).append(str(place.kind))
     rows = [_row(engine, "; ".join(dict.fromkeys(k)), f"`{error}`") for (engine, error), k in tables.items()]
-    return ["### Errors", "", _row("engine", "tables", "first line"), _row("---", "---", "---"), *rows] if rows else []
+    head = ["", "### Errors", "", _row("engine", "tables", "first line"), _row("---", "---", "---")]
+    return [*head, *rows] if rows else []
 
 
 def _row(*cells: str) -> str:
