@@ -29,9 +29,8 @@ class Native(Story):
         """The run that the operator starts for a head whose tombstones do not all have native deletes."""
         spec = self.consolidation()
         assert spec.consolidation is not None
-        return spec.model_copy(
-            update={"consolidation": spec.consolidation.model_copy(update={"deletes": self.deletes})}
-        )
+        consolidation = spec.consolidation.model_copy(update={"deletes": Deletes(self.deletes)})
+        return spec.model_copy(update={"consolidation": consolidation})
 
     def plain(self, snapshot_id: int | None = None) -> Counter[Row]:
         """The rows that Spark SQL finds, at the head or at a snapshot."""
