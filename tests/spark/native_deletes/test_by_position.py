@@ -315,9 +315,7 @@ def test_what_is_too_much_to_search_is_hidden_by_the_ledger_first(
     assert (result.outcome, result.files_without_deletes, result.requests[0].succeeded) == ("Committed", 2, True)
     assert (story.rows_at(), story.plain()) == (of_batches("B", "D", "E"), of_batches("A", "B", "D", "E"))
     with pytest.raises(TooMuchToSearch):
-        reanchor_and_mask(
-            story.context(story.following()), table, work.masker_of(story.context(spec), table, limited)
-        )
+        reanchor_and_mask(story.context(story.following()), table, work.masker_of(story.context(spec), table, limited))
     followed = story.run(story.following())
     assert (followed.outcome, story.masks()) == ("Committed", {"A": Mask(story.deletes, 4)})
     story.check_native(of_batches("B", "D", "E"), since=story.head().snapshot_id)
