@@ -168,7 +168,7 @@ def engines(lake: Lake, scale: ReadingScale) -> dict[str, Any]:
         if engine == SPARK:
             seconds, rows = _by_spark(subjects[kind], query, kept)
         else:
-            found = _in_a_process(engine, metadata[kind], query, kept)
+            found = in_a_process(engine, metadata[kind], query, kept)
             seconds, rows = found["seconds"], found["rows"]
             peaks[engine, kind, query] = max(found["peak_bytes"], peaks.get((engine, kind, query), 0))
         if rows != (expected := _expected(size, taken, query)):
@@ -203,7 +203,7 @@ def _by_spark(subject: Rival, query: str, batch: str) -> tuple[float, int]:
     return seconds_of(read), rows[0]
 
 
-def _in_a_process(engine: str, metadata: str, query: str, batch: str) -> dict[str, Any]:
+def in_a_process(engine: str, metadata: str, query: str, batch: str) -> dict[str, Any]:
     """What `bench.one_read` prints. Raises: RuntimeError, if it fails."""
     python = python_of("engines") if engine == DUCKDB else sys.executable
     command = [python, "-m", "bench.one_read", engine, metadata, query, batch]

@@ -59,10 +59,15 @@ def test_the_benchmark_of_deletes_measures_every_reader_of_every_kind_at_a_tiny_
     """And finds that each sees just the rows that it should: a plain one all of them with the ledger alone."""
     document = measured("deletes", tmp_path)
 
-    reverts, reads, vacuums = (document["parts"][part] for part in ("reverts", "reads", "vacuums"))
-    kinds = set(deletes.VERSIONS)
-    assert {r["kind"] for r in reverts["results"]} == {r["kind"] for r in vacuums["results"]} == kinds
-    assert all(r["bytes"]["min"] > 0 for r in reverts["results"])
+    reverts, unsorted, reads, plans, vacuums = (document["parts"][part] for part in deletes.SUITE.parts)
+    kinds = set(map(str, deletes.KINDS))
+    assert {r["kind"] for r in vacuums["results"]} == kinds
+    assert {r["kind"] for r in reverts["results"]} == {*kinds, deletes.DELETE}
+    assert all(r["bytes"]["min"] > 0 for r in reverts["results"] if r["kind"] in kinds)
+    assert all(r["read"] > r["column"] > 0 for r in unsorted["results"])
+    assert {(r["reader"], r["commits"]) for r in plans["results"]} == {
+        (r, n) for r in ("Spark", "PyIceberg") for n in (0, 3)
+    }
     seen = {(r["kind"], r["reader"]): r["rows"] for r in reads["results"]}
     assert seen.keys() >= {(kind, reader) for kind in kinds for reader in deletes.READERS}
     assert seen["Ledger", deletes.PLAIN] == seen[deletes.NOTHING_DELETED, deletes.PLAIN] == 2400
