@@ -58,6 +58,8 @@ NEW_TABLE: Mapping[str, str] = {
     "write.metadata.delete-after-commit.enabled": "true",
     # A purge copies the row groups that lose no rows. Iceberg's default, 128 MiB, would leave few to copy.
     "write.parquet.row-group-size-bytes": str(12 * 1024**2),
+    # Each commit of native deletes adds a manifest, and every plan reads all of them. Iceberg's default, 100, would leave many.
+    "commit.manifest.min-count-to-merge": "8",
 }
 
 _KNOWN: Final = (

@@ -22,6 +22,7 @@ from lethe_spark.jvm.scan_tasks import write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.sql import searching
 from lethe_spark.sql.searching import search_batches
+from pyiceberg.manifest import ManifestContent
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -377,6 +378,19 @@ def test_a_job_searches_few_files_itself_and_many_with_spark(story: Native, monk
 
     assert (result.succeeded, searched) == (True, [2])
     story.check_native(of_batches("D", "E") + of_batches("A2", rows=3))
+
+
+@MOSTLY_VECTORS
+def test_many_commits_leave_few_manifests_for_a_reader(story: Native) -> None:
+    batches = "FGHIJKLMN"
+    story.filled(batches)
+    for batch in batches:
+        story.revert(batch, name=batch.lower())
+
+    manifests = story.table().current_snapshot().manifests(story.table().io)  # type: ignore[union-attr]
+
+    assert len([m for m in manifests if m.content == ManifestContent.DELETES]) < 8
+    story.check_native(of_batches("A", "B", "D", "E"))
 
 
 # --- deaths ---------------------------------------------------------------------------------------------------------
