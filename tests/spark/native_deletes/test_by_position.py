@@ -383,7 +383,7 @@ def test_a_job_searches_few_files_itself_and_many_with_spark(story: Native, monk
 @MOSTLY_VECTORS
 def test_many_commits_leave_few_manifests_for_a_reader(story: Native) -> None:
     batches = "FGHIJKLMN"
-    story.filled(batches)
+    story.filled(*batches)
     for batch in batches:
         story.revert(batch, name=batch.lower())
 
