@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from tests.model.foreign_acts import Foreign
 from tests.model.rows import Rows, changed_rows, rows_of
 
-Deletes: TypeAlias = Literal["Ledger", "DeletionVectors", "PositionDeletes"]
+Deletes: TypeAlias = Literal["Ledger", "Auto"]
 Care: TypeAlias = Literal["compact", "manifests", "orphans"]
 
 

@@ -80,8 +80,8 @@ def test_the_table_and_a_plain_model_of_it_agree_whatever_kind_of_act_comes(begi
     [
         pytest.param((2,), id="v2", marks=pytest.mark.long),
         pytest.param((3,), id="v3", marks=pytest.mark.long),
-        pytest.param((3, "DeletionVectors"), id="vectors"),
-        pytest.param((2, "PositionDeletes"), id="positions", marks=pytest.mark.long),
+        pytest.param((3, "Auto"), id="vectors"),
+        pytest.param((2, "Auto"), id="positions", marks=pytest.mark.long),
     ],
 )
 def test_the_table_and_a_plain_model_of_it_agree_on_erasures_and_other_writers(
@@ -118,8 +118,8 @@ def test_the_table_and_a_plain_model_of_it_agree_on_erasures_and_other_writers(
     "setup",
     [
         pytest.param((2,), id="v2", marks=pytest.mark.long),
-        pytest.param((3, "DeletionVectors"), id="vectors", marks=pytest.mark.long),
-        pytest.param((2, "PositionDeletes"), id="positions"),
+        pytest.param((3, "Auto"), id="vectors", marks=pytest.mark.long),
+        pytest.param((2, "Auto"), id="positions"),
     ],
 )
 def test_the_table_and_a_plain_model_of_it_agree_when_partition_fields_and_their_columns_come_and_go(

@@ -18,7 +18,7 @@ from tests.spark.model.play import Play
 from tests.spark.model.world import World
 from tests.support.lake import Lake
 
-SETUPS = (Setup(2), Setup(3), Setup(2, "PositionDeletes"), Setup(3, "DeletionVectors"))
+SETUPS = (Setup(2), Setup(3), Setup(2, "Auto"), Setup(3, "Auto"))
 SHORT_STEPS, SHORT_WALKS = 5, 3  # walks with each setup
 FEW_IDS = "ABCDEFGH"  # in short walks, so that acts meet
 LONG_STEPS = 40
