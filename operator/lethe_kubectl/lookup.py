@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import click
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.cli.opening import DatasetTable
+from lethe.finding import DatasetTable
 from lethe.iceberg import catalogs
 from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, NotFound, ResourceKind, TimeLimits
 from lethe_operator.resources.manifests import Note

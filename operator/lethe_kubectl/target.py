@@ -6,7 +6,6 @@ The rule: 1. --dir, --kubeconfig or --context. 2. The variable KUBECONFIG. 3. `l
 Where the gateway is, as the command line says it. I/O: reads the token.
 """
 
-import fcntl
 import os
 import shlex
 from collections.abc import Iterator
@@ -18,10 +17,11 @@ from typing import Final
 import kubernetes.client
 import kubernetes.config
 from kubernetes.config.config_exception import ConfigException
+from lethe import local_folder
 from lethe.base.errors import InputError
 from lethe.contract.kubernetes import GROUP
 from lethe.kube import Kube, KubeError, NotFound, ResourceKind, TimeLimits
-from lethe_local.folder import HOME_ENV, Folder
+from lethe_local.folder import Folder
 from lethe_operator.cluster.client import of_configuration
 
 from lethe_kubectl.errors import ResourcePlace, explained
@@ -155,23 +155,11 @@ def _local(choice: Choice) -> Folder | None:
                 "TwoTargets",
                 "--dir excludes --kubeconfig and --context: one names `lethe local`, the others a cluster.",
             )
-        return Folder(choice.folder.expanduser().resolve())
+        return Folder(local_folder.resolved(choice.folder))
     if choice.kubeconfig is not None or choice.context or choice.plugin or os.environ.get("KUBECONFIG"):
         return None
-    folder = Folder(Path(os.environ.get(HOME_ENV) or "~/.lethe").expanduser().resolve())
-    return folder if _runs(folder) else None
-
-
-def _runs(folder: Folder) -> bool:
-    """Whether `lethe local up` runs there: it holds the lock. A kubeconfig alone can be left by a kill."""
-    try:
-        with (folder.path / "lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return folder.kubeconfig.exists()
-    except OSError:
-        return False
-    return False
+    folder = Folder(local_folder.default_folder())
+    return folder if local_folder.is_running(folder.path) and folder.kubeconfig.exists() else None
 
 
 def _kubectl(local: Folder | None, choice: Choice) -> str:

@@ -6,7 +6,6 @@ The commands of `lethe local`. I/O.
 """
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -21,6 +20,7 @@ import click
 import kubernetes.client
 import kubernetes.config
 import yaml
+from lethe import local_folder
 from lethe.base import names
 from lethe.base.errors import InputError, TransientError
 from lethe.cli.output import output_option, print_pairs, print_table, working
@@ -32,14 +32,12 @@ from lethe_local.admission import Undecodable, require_known_names
 from lethe_local.api.objects import ApiKind, kinds
 from lethe_local.api.patches import applied, patch_of
 from lethe_local.api.server import rows_of, value_at
-from lethe_local.folder import HOME_ENV, LAST_LINES, NAMESPACE, Folder, lines_of
-
-DEFAULT: Final = "~/.lethe"
+from lethe_local.folder import LAST_LINES, NAMESPACE, Folder, lines_of
 
 
 def folder_of(path: Path | None) -> Folder:
     """The folder that the command line names, or LETHE_LOCAL, or the default."""
-    return Folder((path or Path(os.environ.get(HOME_ENV) or DEFAULT)).expanduser().resolve())
+    return Folder(local_folder.resolved(path) if path else local_folder.default_folder())
 
 
 @contextmanager

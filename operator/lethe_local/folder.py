@@ -25,7 +25,6 @@ from lethe.contract.result import lines_of_run
 
 from lethe_local import node
 
-HOME_ENV: Final = "LETHE_LOCAL"  # the folder, where the command line names none
 CATALOG: Final = "local"  # the catalog that a new folder has
 NAMESPACE: Final = "default"
 WARM_DRIVER: Final = "lethe-warm-driver"  # the Job, and its mailbox

@@ -1,7 +1,8 @@
 """Lethe's table format and SDK, without Spark and without Kubernetes.
 
-`scan` reads a table without the rows that its ledger says are deleted. `Ingest` uploads batches through the gateway. The operator
-and the Spark applications use the rest of the package.
+`table` finds a table, and `scan` reads one without the rows that its ledger says are deleted. `batches` and `history` show its
+batches, and `revert` takes some back. `Ingest` uploads batches through the gateway. The operator and the Spark applications use
+the rest of the package.
 """
 
 from importlib import import_module
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     )
     from lethe.client import Ingest
     from lethe.read.scan import Scan, scan
+    from lethe.tables import Reverted, Table, batches, history, revert, table
 
 __all__ = [
     "ConflictError",
@@ -25,12 +27,22 @@ __all__ = [
     "InputError",
     "LedgerError",
     "LetheError",
+    "Reverted",
     "Scan",
+    "Table",
     "TransientError",
     "UnknownCommitState",
+    "batches",
+    "history",
+    "revert",
     "scan",
+    "table",
 ]
-_MODULES = {"Ingest": "lethe.client", "Scan": "lethe.read.scan", "scan": "lethe.read.scan"}
+_MODULES = {
+    "Ingest": "lethe.client",
+    **dict.fromkeys(("Scan", "scan"), "lethe.read.scan"),
+    **dict.fromkeys(("Reverted", "Table", "batches", "history", "revert", "table"), "lethe.tables"),
+}
 
 
 def __getattr__(name: str) -> Any:

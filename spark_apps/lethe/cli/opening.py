@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 
 from lethe import ledger_store
 from lethe.base.errors import InputError
+from lethe.finding import DatasetTable, is_dataset
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, observe
 from lethe.ledger.ledger import Ledger
@@ -73,15 +74,6 @@ def open_table(name: str, batch_column: str = "batch_id") -> Opened:
     return Opened(name, table, observe(table, batch_column, name), catalogs.properties(catalog))
 
 
-@dataclass(frozen=True)
-class DatasetTable:
-    """The table of a Dataset."""
-
-    name: str
-    """Catalog.namespace.table."""
-    batch_column: str
-
-
 def table_or_dataset(function: F) -> F:
     """The argument TABLE|DATASET, the options that say where Datasets are, and --batch-column; as `table` and `batch_column`."""
 
@@ -116,11 +108,6 @@ def _complete(context: click.Context, parameter: click.Parameter, typed: str) ->
     except ModuleNotFoundError:
         return []
     return names
-
-
-def is_dataset(name: str) -> bool:
-    """Whether an argument names a Dataset. One with a dot in its name needs the prefix: tables have dots."""
-    return name.startswith(_PREFIX) or "." not in name
 
 
 def table_of_dataset(name: str, where: Mapping[str, Any]) -> DatasetTable:

@@ -117,18 +117,6 @@ def _scan(opened: Opened, how: dict[str, Any]) -> Scan:
     return scan(opened.table, **arguments)
 
 
-def _limited(rows: Scan, limit: int | None) -> Iterator[pa.RecordBatch]:
-    """At most `limit` rows, in the types of the schema. None: all rows."""
-    left = limit
-    for batch in rows.to_batches() if left != 0 else ():
-        cut = batch if left is None else batch.slice(0, left)
-        yield from pa.Table.from_batches([cut]).cast(rows.schema).to_batches()
-        if left is not None:
-            left -= cut.num_rows
-            if left == 0:
-                return
-
-
 @contextmanager
 def _counted(rows: Scan, limit: int | None) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
     """The schema and the record batches; a progress bar counts the rows."""
@@ -136,7 +124,7 @@ def _counted(rows: Scan, limit: int | None) -> Iterator[tuple[pa.Schema, Iterato
         task = bar.add_task("rows", total=limit)
 
         def counted() -> Iterator[pa.RecordBatch]:
-            for batch in _limited(rows, limit):
+            for batch in (rows if limit is None else rows.limit(limit)).to_reader():
                 yield batch
                 bar.advance(task, batch.num_rows)
 
@@ -146,8 +134,7 @@ def _counted(rows: Scan, limit: int | None) -> Iterator[tuple[pa.Schema, Iterato
 def _show(rows: Scan, limit: int, by_default: bool) -> None:
     """Print a table of at most `limit` rows."""
     with working("reading"):
-        batches = list(_limited(rows, limit + 1 if by_default else limit))
-    table = pa.Table.from_batches(batches, rows.schema)
+        table = rows.limit(limit + 1 if by_default else limit).to_reader().read_all()
     print_table(
         table.column_names,
         ([_cell(v) for v in row.values()] for row in table.slice(0, limit).to_pylist()),

@@ -247,7 +247,11 @@ def _parsed(file: Path, _version: tuple[int, int, int]) -> dict[str, dict[str, s
     Args:
         _version: The inode, the time of the last change in nanoseconds, and the size of the file.
     """
-    catalogs_by_name: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("catalog") or {}
+    return flat_by_name((yaml.safe_load(file.read_text()) or {}).get("catalog") or {})
+
+
+def flat_by_name(catalogs_by_name: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The properties of catalogs, with the names of those within others joined by dots."""
     return {name: dict(_flat(own or {})) for name, own in catalogs_by_name.items()}
 
 
@@ -271,8 +275,18 @@ def load(name: str, path: Path | None = None) -> Catalog:
         InputError: UnknownCatalog, UnsupportedCatalog.
         Exception: What the catalog raises if unavailable.
     """
+    return opened(name, properties(name, path))
+
+
+def opened(name: str, every_property: Mapping[str, str]) -> Catalog:
+    """Open a catalog as `load` does, with these properties.
+
+    Raises:
+        InputError: `UnsupportedCatalog`.
+        Exception: What the catalog raises if unavailable.
+    """
     metadata_file.install()
-    own = {k: v for k, v in properties(name, path).items() if not k.startswith(("spark.", *_NESTED))}
+    own = {k: v for k, v in every_property.items() if not k.startswith(("spark.", *_NESTED))}
     if is_folder(own):
         return folder_catalog.FolderCatalog(name, **{**_TIMEOUTS, **own})
     if own.get("uri", "").startswith("postgresql"):

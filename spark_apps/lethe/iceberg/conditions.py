@@ -438,6 +438,10 @@ class RowCondition:
             ) from e
         return cls(_node(schema, parsed), schema)
 
+    def both(self, other: "RowCondition") -> "RowCondition":
+        """The condition that both are true."""
+        return other if self.is_always_true else RowCondition(_Both(self.root, other.root), self.schema)
+
     @property
     def is_always_true(self) -> bool:
         """Whether there is no filter, or only the constant true. Other conditions may be true for all rows as well."""

@@ -12,8 +12,6 @@ from functools import cached_property
 from typing import TypeVar, assert_never
 
 import fastavro
-from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import ResidualEvaluator, residual_evaluator_of
 from pyiceberg.io import FileIO
@@ -38,9 +36,7 @@ from lethe.erasure.progress import DATA, DELETES, HeldFile, History
 from lethe.erasure.record import Ref
 from lethe.files.bounds import FileBounds
 from lethe.files.increment import SnapshotFiles
-from lethe.iceberg import catalogs
 from lethe.iceberg.batch_column import BatchColumn
-from lethe.iceberg.catalogs import require_no_view
 from lethe.iceberg.conditions import RowCondition
 from lethe.iceberg.facts import TableFacts, bounds_of
 from lethe.iceberg.native_deletes import (
@@ -59,25 +55,6 @@ from lethe.vacuum.housekeeping import DataManifest
 PARALLEL_READS = 8
 
 Judged = TypeVar("Judged", ManifestFile, DataFile)
-
-
-def load_table(name: str, catalog: Catalog | None = None) -> Table:
-    """Load `catalog.namespace.table`, or `namespace.table` of the given catalog.
-
-    Raises:
-        InputError: InvalidRead, UnknownCatalog, TableIsView.
-        Exception: What the catalog raises if unavailable.
-    """
-    if catalog is not None:
-        try:
-            return catalog.load_table(name)
-        except NoSuchTableError:
-            require_no_view(catalog, name)
-            raise
-    catalog_name, dot, table_name = name.partition(".")
-    if not dot or "." not in table_name:
-        raise InputError("InvalidRead", f"{name!r} is not a table name: expected catalog.namespace.table.")
-    return catalogs.load(catalog_name).load_table(table_name)
 
 
 def schema_of(table: Table, snapshot_id: int | None) -> Schema:

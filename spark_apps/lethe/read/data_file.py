@@ -36,6 +36,7 @@ _DOC: Final = "doc"
 Step: TypeAlias = Callable[[pa.Array], pa.Array]
 
 Deleted: TypeAlias = Mapping[str, PositionArray]
+RecordBatches: TypeAlias = Iterable[pa.RecordBatch]
 
 _BUFFER: Final = 8 * 1024**2
 
@@ -530,17 +531,23 @@ def without_batches(files: Sequence[PlannedFile], ids: Collection[str]) -> tuple
     )
 
 
-def read(view: SnapshotView, parts: Sequence[ReadPart], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Read these columns of the rows of all parts."""
+def read(
+    view: SnapshotView, parts: Sequence[ReadPart], columns: Sequence[str], ahead: bool = True
+) -> Iterator[pa.RecordBatch]:
+    """Read these columns of the rows of all parts.
+
+    Args:
+        ahead: Read several files at once; False: each record batch only when it is asked for.
+    """
     batch_column = view.schema.find_column_name(view.field_id) if view.field_id is not None else None
     for part in parts:
         if part.reads_all_rows or batch_column is None:
-            yield from _rows(view, part.files, columns)
+            yield from _rows(view, part.files, columns, ahead=ahead)
             continue
         needed = tuple(dict.fromkeys((*columns, batch_column)))
         ids = pa.array(sorted(part.ids), pa.string())
         # With a dictionary, each batch id is looked up once per record batch, not once per row.
-        for batch in _rows(view, part.files, needed, (batch_column,)):
+        for batch in _rows(view, part.files, needed, (batch_column,), ahead):
             matches = _is_one_of(batch.column(batch_column), ids)
             kept = batch.filter(matches if part.of_ids else pc.invert(matches))
             if kept.num_rows:
@@ -580,7 +587,11 @@ def count(view: SnapshotView, parts: Sequence[ReadPart]) -> int:
 
 
 def _rows(
-    view: SnapshotView, files: Sequence[PlannedFile], columns: Sequence[str], dictionaries: tuple[str, ...] = ()
+    view: SnapshotView,
+    files: Sequence[PlannedFile],
+    columns: Sequence[str],
+    dictionaries: tuple[str, ...] = (),
+    ahead: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """These columns of the rows that are not deleted natively, and for which the filter of the view is true."""
     by_name = {f.name: f for f in view.schema.fields}
@@ -592,8 +603,11 @@ def _rows(
         some = files[n : n + PARALLEL_FILES]
         deleted = deleted_rows(view.io, some)
 
-        def rows_of(file: PlannedFile, deleted: Deleted = deleted) -> list[pa.RecordBatch]:
-            return list(reading.rows(view.io, file.data_file, deleted.get(file.bounds.path)))
+        def rows_of(file: PlannedFile, deleted: Deleted = deleted) -> RecordBatches:
+            return reading.rows(view.io, file.data_file, deleted.get(file.bounds.path))
 
-        for batches in executor.map(rows_of, some):
+        def whole(file: PlannedFile, rows_of: Callable[[PlannedFile], RecordBatches] = rows_of) -> RecordBatches:
+            return list(rows_of(file))
+
+        for batches in executor.map(whole, some) if ahead else map(rows_of, some):
             yield from (rows.select(list(columns)) for rows in batches)

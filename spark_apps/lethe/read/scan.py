@@ -5,10 +5,11 @@ hold tombstoned rows, and does not open files in which all rows are tombstoned.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
-from typing import Final, Generic, Literal, TypeAlias, TypeVar, assert_never
+from functools import cache, partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, assert_never
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -16,7 +17,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
-from lethe import ledger_store
+from lethe import finding, ledger_store
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.files.bounds import FileBounds, IdIndex
@@ -32,17 +33,24 @@ from lethe.files.increment import (
     plan_read,
     unsure_of,
 )
+from lethe.iceberg.conditions import RowCondition
 from lethe.iceberg.facts import TableFacts, column_dropped, observe
 from lethe.iceberg.metadata_file import require_known
-from lethe.iceberg.snapshot_files import PlannedFile, SnapshotView, load_table, resolve_snapshot, schema_of
+from lethe.iceberg.snapshot_files import PlannedFile, SnapshotView, resolve_snapshot, schema_of
 from lethe.ledger.ledger import Ranges
 from lethe.ledger.tombstone import Tombstone
-from lethe.read import data_file
+from lethe.read import data_file, showing
 from lethe.read.data_file import ReadPart
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
 
 SnapshotOrTime: TypeAlias = int | datetime
 Which: TypeAlias = Literal["appended", "deleted"]
 WHICH: Final = ("appended", "deleted")
+Plan: TypeAlias = Callable[[], tuple[ReadPart, ...]]
 
 
 F = TypeVar("F", PlannedFile, FileBounds)
@@ -173,9 +181,13 @@ def _resolve(facts: TableFacts, table: Table, end: SnapshotOrTime | None, parame
     return resolve_snapshot(facts, table, end, None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scan:
-    """A resolved read. Later changes of the table do not change its rows."""
+    """A resolved read. Later changes of the table do not change its rows.
+
+    `select`, `filter` and `limit` return a new scan of the same snapshot. Libraries that take Arrow streams take a scan:
+    `polars.DataFrame(scan)`, `pyarrow.table(scan)`, `duckdb.from_arrow(scan)`.
+    """
 
     table: Table
     facts: TableFacts
@@ -183,10 +195,15 @@ class Scan:
     """The snapshot to read, or the end of the increment; None: the table has no snapshots."""
     columns: tuple[str, ...]
     """The names of the columns, in the order of the result."""
-    view: SnapshotView = field(repr=False)
-    plan: Callable[[], tuple[ReadPart, ...]] = field(repr=False)
+    view: SnapshotView
+    plan_with: Callable[[SnapshotView], Plan]
+    """Plans the same read with the filter of another view."""
+    plan: Plan
+    """The files to read. It is carried out at its first call."""
+    row_limit: int | None = None
+    """The largest number of rows; None: all."""
 
-    @cached_property
+    @property
     def parts(self) -> tuple[ReadPart, ...]:
         """The files to read, planned at the first use.
 
@@ -201,6 +218,72 @@ class Scan:
         arrow = schema_to_pyarrow(self.view.schema.select(*self.columns), include_field_ids=False)
         return pa.schema([arrow.field(name) for name in self.columns])
 
+    # --- other rows and columns ---
+
+    def select(self, *columns: str) -> "Scan":
+        """Only these columns, in this order.
+
+        Raises:
+            InputError: UnknownColumn, UnknownType, InvalidRead if there is no name.
+        """
+        return replace(self, columns=_columns(self.view, self.facts, columns))
+
+    def filter(self, condition: str | BooleanExpression) -> "Scan":
+        """Only rows for which the condition is true, beside those of earlier calls.
+
+        Args:
+            condition: In PyIceberg's expression syntax, or one of its expressions. It may name columns that are not selected.
+
+        Raises:
+            InputError: InvalidRead, UnknownType.
+            LedgerError: A ledger is missing or cannot be read.
+        """
+        both = self.view.condition.both(RowCondition.of(self.view.schema, condition))
+        view = replace(self.view, condition=both)
+        return replace(self, view=view, plan=self.plan_with(view))
+
+    def limit(self, rows: int) -> "Scan":
+        """At most this number of rows, whichever come first. It applies after all filters, also those that are added later.
+
+        Raises:
+            InputError: `InvalidRead`, if the number is negative.
+        """
+        if rows < 0:
+            raise InputError("InvalidRead", f"limit is {rows}: expected 0 or more.")
+        return replace(self, row_limit=rows if self.row_limit is None else min(rows, self.row_limit))
+
+    # --- results ---
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as record batches, none empty, in no particular order. Only a few data files are in memory at a time.
+
+        With a limit, a record batch at a time.
+
+        Raises:
+            InputError: UnreadableFile, EqualityDeletes.
+            LedgerError: A ledger is missing or cannot be read.
+        """
+        left = self.row_limit
+        if left == 0:
+            return
+        for batch in data_file.read(self.view, self.parts, self.columns, ahead=left is None):
+            if not batch.num_rows:
+                continue
+            rows = batch.select(list(self.columns))
+            yield rows if left is None else rows.slice(0, left)
+            if left is not None:
+                left -= rows.num_rows
+                if left <= 0:
+                    return
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream, with the types of `schema`. It can be read once.
+
+        Reading it raises the errors of `to_batches`.
+        """
+        schema = self.schema
+        return pa.RecordBatchReader.from_batches(schema, (b.cast(schema) for b in self.to_batches()))
+
     def to_arrow(self) -> pa.Table:
         """All rows, as one Arrow table.
 
@@ -211,24 +294,51 @@ class Scan:
         tables = [pa.Table.from_batches([b]) for b in self.to_batches()]
         return pa.concat_tables(tables, promote_options="permissive") if tables else self.schema.empty_table()
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as record batches, none empty, in no particular order; the table need not fit into memory.
+    def to_pandas(self) -> "pandas.DataFrame":
+        """All rows, as a data frame of pandas.
 
         Raises:
-            InputError: UnreadableFile, EqualityDeletes.
+            InputError: NotInstalled, UnreadableFile, EqualityDeletes.
             LedgerError: A ledger is missing or cannot be read.
         """
-        for batch in data_file.read(self.view, self.parts, self.columns):
-            if batch.num_rows:
-                yield batch.select(list(self.columns))
+        _required("pandas")
+        return self.to_arrow().to_pandas()
 
-    def to_reader(self) -> pa.RecordBatchReader:
-        """The rows as a stream for engines such as DuckDB. It can be read once.
+    def to_polars(self) -> "polars.DataFrame":
+        """All rows, as a data frame of Polars.
 
-        Reading it raises the errors of `to_batches`.
+        Raises:
+            InputError: NotInstalled, UnreadableFile, EqualityDeletes.
+            LedgerError: A ledger is missing or cannot be read.
         """
-        schema = self.schema
-        return pa.RecordBatchReader.from_batches(schema, (b.cast(schema) for b in self.to_batches()))
+        frame: polars.DataFrame = _required("polars").from_arrow(self.to_arrow())
+        return frame
+
+    def to_duckdb(self, connection: "duckdb.DuckDBPyConnection | None" = None) -> "duckdb.DuckDBPyRelation":
+        """A relation of DuckDB. Each query on it reads the rows again, as a stream: they need not fit into memory.
+
+        Args:
+            connection: None: that of the module.
+
+        Raises:
+            InputError: `NotInstalled`.
+        """
+        module = _required("duckdb")
+        relation: duckdb.DuckDBPyRelation = (connection or module).from_arrow(self)
+        return relation
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows as a stream of Arrow's PyCapsule interface. Each call reads them again."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def head(self, rows: int = 10) -> pa.Table:
+        """Some rows, as an Arrow table. Opens no more files than it needs.
+
+        Raises:
+            InputError: UnreadableFile, EqualityDeletes, InvalidRead if the number is negative.
+            LedgerError: A ledger is missing or cannot be read.
+        """
+        return self.limit(rows).to_arrow()
 
     def count(self) -> int:
         """The number of rows. Does not open files that need no filter.
@@ -237,7 +347,37 @@ class Scan:
             InputError: UnreadableFile, EqualityDeletes.
             LedgerError: A ledger is missing or cannot be read.
         """
-        return data_file.count(self.view, self.parts)
+        rows = data_file.count(self.view, self.parts)
+        return rows if self.row_limit is None else min(rows, self.row_limit)
+
+    def __repr__(self) -> str:
+        return showing.text("Scan", self._title, showing.columns_of(self.schema))
+
+    def _repr_html_(self) -> str:
+        return showing.html("Scan", self._title, showing.columns_of(self.schema))
+
+    @property
+    def _title(self) -> str:
+        """What is read, without the values of the filter."""
+        at = f"snapshot {self.snapshot_id}" if self.snapshot_id is not None else "no snapshot"
+        filtered = "" if self.view.condition.is_always_true else ", filtered"
+        limit = "" if self.row_limit is None else f", at most {self.row_limit} rows"
+        return f"{self.facts.name}, {at}{filtered}{limit}"
+
+
+def _required(package: str) -> Any:
+    """A package that Lethe does not need otherwise.
+
+    Raises:
+        InputError: `NotInstalled`.
+    """
+    try:
+        return import_module(package)
+    except ModuleNotFoundError:
+        raise InputError(
+            "NotInstalled",
+            f"{package} is not installed. Run: pip install {package}, or 'lethe-lake[notebook]' for pandas, Polars and DuckDB.",
+        ) from None
 
 
 def scan(
@@ -250,15 +390,14 @@ def scan(
     since: SnapshotOrTime | None = None,
     until: SnapshotOrTime | None = None,
     rows: Which | None = None,
-    catalog: Catalog | None = None,
+    catalog: Catalog | str | None = None,
 ) -> Scan:
     """Read an Iceberg table without the rows that its ledger says are deleted.
 
     With `since`, the rows that were appended or deleted.
 
     Args:
-        table: `catalog.namespace.table`, with a catalog of PyIceberg's configuration; with `catalog` given,
-            `namespace.table`; or a loaded PyIceberg table.
+        table: What `lethe.table` takes, or a loaded PyIceberg table.
         columns: Names; all columns by default.
         filter: A condition on rows, in PyIceberg's expression syntax.
         snapshot_id: Read this snapshot; the head by default. Not with `as_of`.
@@ -266,14 +405,21 @@ def scan(
         since: Read the increment after this snapshot (id) or time (aware datetime). Not with `snapshot_id` or `as_of`.
         until: The end of the increment, inclusive; the head by default.
         rows: Of an increment, `"appended"` (the default) or `"deleted"`.
+        catalog: As of `lethe.table`.
 
     Raises:
-        InputError: UnknownCatalog, UnsupportedCatalog, TableNotFound, TableIsView, UnsafeProperty, SnapshotNotFound,
-            InvalidRead, NotAnAncestor, ForeignChange, ErasedBetween, BatchColumnType, BatchColumnDropped, UnknownType.
+        InputError: UnknownCatalog, UnsupportedCatalog, CatalogUnusable, TableNotFound, AmbiguousTable, TableIsView,
+            UnsafeProperty, SnapshotNotFound, UnknownColumn, InvalidRead, NotAnAncestor, ForeignChange, ErasedBetween, BatchColumnType,
+            BatchColumnDropped, UnknownType; of a Dataset NotInstalled, UnknownName, NoCluster and others of the connection.
+        TransientError: CatalogUnavailable, ClusterAway.
         LedgerError: A ledger is missing or cannot be read.
     """
-    loaded = table if isinstance(table, Table) else load_table(table, catalog)
-    facts = observe(loaded, batch_column="batch_id")
+    if isinstance(table, Table):
+        loaded, name = table, None
+    else:
+        found = finding.find(table, catalog)
+        loaded, name = found.load(), found.name
+    facts = observe(loaded, "batch_id", name)
     if since is not None:
         if snapshot_id is not None or as_of is not None:
             raise InputError(
@@ -287,22 +433,32 @@ def scan(
             raise column_dropped(facts, "the table" if snapshot_of_view is None else f"snapshot {snapshot_of_view}")
         change: Which = rows or "appended"
         end = within.until if within is not None else None
-        return Scan(loaded, facts, end, _columns(view, columns), view, _of_range(view, facts, within, change))
+        of_range = partial(_of_range, facts=facts, within=within, which=change)
+        return Scan(loaded, facts, end, _columns(view, facts, columns), view, of_range, of_range(view))
     if until is not None or rows is not None:
         raise InputError("InvalidRead", "until and rows need since, the start of the increment.")
     chosen = resolve_snapshot(facts, loaded, snapshot_id, as_of)
     past = snapshot_id is not None or as_of is not None
     view = SnapshotView.on(loaded, facts.remembered_field_id or facts.batch_field_id, chosen if past else None, filter)
-    return Scan(loaded, facts, chosen, _columns(view, columns), view, _of_snapshot(view, facts, chosen))
+    of_snapshot = partial(_of_snapshot, facts=facts, snapshot_id=chosen)
+    return Scan(loaded, facts, chosen, _columns(view, facts, columns), view, of_snapshot, of_snapshot(view))
 
 
-def _columns(view: SnapshotView, columns: Sequence[str] | None) -> tuple[str, ...]:
+def _columns(view: SnapshotView, facts: TableFacts, columns: Sequence[str] | None) -> tuple[str, ...]:
     """The columns of the read.
 
     Raises:
-        InputError: `UnknownType`, if Lethe does not know the type of one of the columns.
+        InputError: InvalidRead, UnknownColumn; `UnknownType`, if Lethe does not know the type of one of the columns.
     """
-    chosen = tuple(f.name for f in view.schema.fields) if columns is None else tuple(columns)
+    known = tuple(f.name for f in view.schema.fields)
+    chosen = known if columns is None else tuple(columns)
+    if not chosen:
+        raise InputError("InvalidRead", f"no column of {facts.name} is chosen. Its columns are {', '.join(known)}.")
+    if unknown := [c for c in chosen if c not in known]:
+        raise InputError(
+            "UnknownColumn",
+            f"{facts.name} has no column {', '.join(unknown)}. Its columns are {', '.join(known)}.",
+        )
     require_known(view.schema, chosen, "lethe.scan")
     return chosen
 
@@ -312,13 +468,14 @@ def _lacks_batch_column(view: SnapshotView) -> bool:
     return view.field_id is None or view.schema.find_column_name(view.field_id) is None
 
 
-def _of_snapshot(view: SnapshotView, facts: TableFacts, snapshot_id: int | None) -> Callable[[], tuple[ReadPart, ...]]:
+def _of_snapshot(view: SnapshotView, facts: TableFacts, snapshot_id: int | None) -> Plan:
     if snapshot_id is None:
         return tuple
     loaded = ledger_store.load(view.io, facts, snapshot_id)
     if _lacks_batch_column(view) and loaded.ledger.tombstones:
         raise column_dropped(facts, f"the schema of snapshot {snapshot_id}")
 
+    @cache
     def plan() -> tuple[ReadPart, ...]:
         files = view.files(SnapshotFiles.LIVE, snapshot_id)
         if view.field_id is None or not files:
@@ -333,13 +490,12 @@ def _of_snapshot(view: SnapshotView, facts: TableFacts, snapshot_id: int | None)
     return plan
 
 
-def _of_range(
-    view: SnapshotView, facts: TableFacts, within: SnapshotRange | None, which: Which
-) -> Callable[[], tuple[ReadPart, ...]]:
+def _of_range(view: SnapshotView, facts: TableFacts, within: SnapshotRange | None, which: Which) -> Plan:
     if within is None:
         return tuple
     rows = find_rows(view, facts, within, which, view.files)
 
+    @cache
     def plan() -> tuple[ReadPart, ...]:
         parts: list[ReadPart] = []
         for f in rows:
