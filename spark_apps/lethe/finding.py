@@ -16,7 +16,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, RESTError
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError
 
 from lethe import local_folder
 from lethe.base.errors import InputError, LetheError, TransientError
@@ -142,7 +142,7 @@ def errors_of(catalog: str) -> Iterator[None]:
         yield
     except LetheError:
         raise
-    except (OSError, SQLAlchemyError, RESTError) as e:
+    except (OSError, DBAPIError, RESTError) as e:
         raise TransientError(
             "CatalogUnavailable",
             f"the catalog {catalog} does not answer ({type(e).__name__}). Check its address in PyIceberg's configuration, or "

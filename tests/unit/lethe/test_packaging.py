@@ -67,6 +67,17 @@ def test_the_release_is_that_of_the_project_and_of_the_chart() -> None:
     assert project["version"] == chart["version"] == chart["appVersion"] == VERSION
 
 
+@pytest.mark.parametrize("package", ["lethe", "lethe_spark"])
+def test_the_wheel_says_that_its_packages_are_typed(package: str) -> None:
+    """Without the marker, mypy and IDEs take everything for Any. setuptools ships no file but Python unless it is named."""
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+
+    shipped = [f for pattern in tool["package-data"][package] for f in (ROOT / "spark_apps" / package).glob(pattern)]
+
+    assert [f.name for f in shipped] == ["py.typed"]
+    assert "spark_apps" in tool["packages"]["find"]["where"]
+
+
 def test_the_version_changes_with_the_code() -> None:
     assert re.fullmatch(rf"{re.escape(VERSION)}\+[0-9a-f]{{8}}", version())
     assert version() == version()

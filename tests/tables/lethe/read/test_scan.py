@@ -153,14 +153,6 @@ def test_a_read_that_means_nothing_is_refused(table: Table, how: dict[str, Any],
     assert refused.value.reason == reason
 
 
-def test_a_name_needs_its_catalog(catalog: Catalog) -> None:
-    assert catalog.name == "lite"
-    with pytest.raises(InputError, match=r"expected catalog\.namespace\.table"):
-        lethe.scan("air.flights")
-    with pytest.raises(InputError, match="no catalog 'nope'"):
-        lethe.scan("nope.air.flights")
-
-
 def test_the_past_has_the_columns_of_then_and_the_head_those_of_now(table: Table) -> None:
     table.append(rows("A", "B"))
     before = table.current_snapshot()
