@@ -85,7 +85,7 @@ dist: venv ## the distribution lethe-lake (wheel and sdist) and krew's manifest 
 	@dev/dist.sh
 
 ##@ Check it
-.PHONY: lint lint-all test test-fast test-cluster test-model chaos test-all ci test-existing test-up test-launchers test-previous format generate docs-engines docs-pictures docs-site
+.PHONY: lint lint-all test test-fast test-cluster test-model chaos test-all ci test-existing test-up test-launchers test-previous format generate docs-engines docs-notebooks docs-pictures docs-site
 lint: venv ## formatting, types, layers, scripts
 	@dev/lint.sh python
 lint-all: venv ## also chart, images, documentation site
@@ -112,6 +112,8 @@ generate: venv ## write what is generated from models, reasons and commands: crd
 	@$(BIN)/python dev/generate.py
 	@$(BIN)/python docs/reference/generate.py
 	@$(BIN)/python docs/generate_cli.py
+docs-notebooks: venv ## execute docs/notebooks again, and store what their cells show
+	@$(BIN)/python docs/run_notebooks.py
 docs-pictures: ## take the pictures of the console again, in a real browser
 	@LETHE_SCREENSHOTS=$(CURDIR)/docs/images $(TEST) test tests/apiserver/console
 docs-engines: ## measure what other engines find in Lethe's tables, into docs/engines.md (TRINO_JAVA_HOME: a JDK 25 or later)

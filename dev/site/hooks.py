@@ -1,9 +1,10 @@
 """Makes the Markdown files of the repository into the pages of the site.
 
-They are written for GitHub. Here links between them, and to files that are no pages, become what the site needs. The functions
-that mkdocs calls are at the end and read files; the others are pure.
+They are written for GitHub. Here links between them, and to files that are no pages, become what the site needs, and notebooks
+become pages. The functions that mkdocs calls are at the end and read files; the others are pure.
 """
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +52,8 @@ def place(path: str, outside: Mapping[str, str]) -> str:
     if path in outside:
         return outside[path]
     head, _, rest = path.partition("/")
-    return rest if head == DOCS and not rest.endswith((".py", ".json")) else ""
+    address = re.sub(r"\.ipynb$", ".md", rest)
+    return address if head == DOCS and not rest.endswith((".py", ".json")) else ""
 
 
 def resolved(link: str, page: str, outside: Mapping[str, str], exists: Callable[[str], str], repository: str) -> str:
@@ -97,6 +99,24 @@ def indented(markdown: str) -> str:
     return "\n".join(lines)
 
 
+def notebook_page(notebook: Mapping[str, Any]) -> str:
+    """The cells of a notebook with their outputs, as Markdown."""
+    parts: list[str] = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            data = output.get("data") or {"text/plain": output["text"]}
+            html = "".join(data.get("text/html", ()))
+            # An empty line would end the block of HTML.
+            shown = "\n".join(line.strip() for line in html.splitlines() if line.strip())
+            parts.append(shown or "```text\n" + "".join(data["text/plain"]).rstrip() + "\n```")
+    return "\n\n".join(parts) + "\n"
+
+
 def _kind(path: str) -> str:
     file = ROOT / path
     return "tree" if file.is_dir() else "blob" if file.exists() else ""
@@ -117,6 +137,9 @@ def on_files(files: Any, config: Any) -> Any:
 
     for path, address in config.extra["outside"].items():
         files.append(File.generated(config, address, content=(ROOT / path).read_text()))
+    for file in sorted((ROOT / DOCS).rglob("*.ipynb")):
+        address = place(file.relative_to(ROOT).as_posix(), {})
+        files.append(File.generated(config, address, content=notebook_page(json.loads(file.read_text()))))
     return files
 
 

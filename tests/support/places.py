@@ -45,10 +45,10 @@ class Places:
         return catalog_in(self.home / folder)
 
     @contextmanager
-    def lethe_local(self) -> Iterator[Catalog]:
-        """A catalog `lite` of `lethe local`, which runs."""
+    def lethe_local(self, name: str = "lite") -> Iterator[Catalog]:
+        """A catalog of `lethe local`, which runs."""
         folder = self.home / ".lethe"
-        catalog = catalog_in(folder)
+        catalog = catalog_in(folder, name)
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield catalog

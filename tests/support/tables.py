@@ -27,16 +27,16 @@ def rows(*batches: str | None, start: int = 0) -> pa.Table:
     return pa.table({"v": range(start, start + len(batches)), "batch_id": list(batches)}, SCHEMA)
 
 
-def catalog_in(home: Path, **properties: str) -> Catalog:
-    """A catalog `lite` with the namespace `air`, of files in a folder. Who has that as PYICEBERG_HOME finds it, too.
+def catalog_in(home: Path, name: str = "lite", **properties: str) -> Catalog:
+    """A catalog with the namespace `air`, of files in a folder. Who has that as PYICEBERG_HOME finds it, too.
 
     Args:
         properties: What else its configuration says, such as where a buffer is.
     """
     home.mkdir(exist_ok=True)
     of = {"type": "sql", "uri": f"sqlite:///{home}/c.db", "warehouse": f"file://{home}/wh", **properties}
-    (home / ".pyiceberg.yaml").write_text(yaml.safe_dump({"catalog": {"lite": of}}))
-    made = load_catalog("lite", **of)
+    (home / ".pyiceberg.yaml").write_text(yaml.safe_dump({"catalog": {name: of}}))
+    made = load_catalog(name, **of)
     made.create_namespace("air")
     return made
 

@@ -40,6 +40,7 @@ def test_every_page_is_in_the_navigation_and_everything_there_is_a_page() -> Non
     nav = list(addresses(settings()["nav"]))
     folders = tuple(a for a in nav if a.endswith("/"))
     pages = {p.relative_to(ROOT / "docs").as_posix() for p in (ROOT / "docs").rglob("*.md")}
+    pages |= {p.relative_to(ROOT / "docs").with_suffix(".md").as_posix() for p in (ROOT / "docs").rglob("*.ipynb")}
     pages |= set(settings()["extra"]["outside"].values())
 
     assert len(nav) == len(set(nav))
@@ -51,6 +52,20 @@ def test_the_page_of_all_pages_names_each_page_of_the_first_level() -> None:
     pages = [p.name for p in (ROOT / "docs").glob("*.md") if p.name != "README.md"]
 
     assert [name for name in pages if f"({name}" not in index] == []
+
+
+def test_a_notebook_becomes_a_page_with_its_outputs() -> None:
+    code = {"cell_type": "code", "source": ["a = 1\n", "a"]}
+    outputs = [
+        {"output_type": "stream", "text": ["printed\n"]},
+        {"output_type": "execute_result", "data": {"text/html": ["<div>\n", "\n", "  1</div>"], "text/plain": ["1"]}},
+    ]
+
+    page = HOOKS.notebook_page(
+        {"cells": [{"cell_type": "markdown", "source": ["# Title"]}, {**code, "outputs": outputs}]}
+    )
+
+    assert page == "# Title\n\n```python\na = 1\na\n```\n\n```text\nprinted\n```\n\n<div>\n1</div>\n"
 
 
 def kind(path: str) -> str:
