@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import lethe
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -32,6 +33,27 @@ def test_the_commands_revert_wait_and_undo(dataset: Lake) -> None:
     assert "2 rows deleted" in reverted.stdout
     assert rows_after == [3]
     assert again.stdout == "restatement/by-command\n"
+    assert dataset.ids() == [1, 2, 3]
+
+
+def test_a_notebook_finds_the_table_and_reverts_through_the_operator(
+    dataset: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is configured but the folder of `lethe local`."""
+    for variable in ("PYICEBERG_HOME", "KUBECONFIG"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("LETHE_LOCAL", str(dataset.home))
+
+    tables = [lethe.table(name) for name in ("orders", "shop.orders", "local.shop.orders")]
+    reverted = tables[0].revert("monday", name="by-notebook")
+
+    assert {t.name for t in tables} == {"local.shop.orders"}
+    assert (reverted.restatement, reverted.through, reverted.rows_deleted) == ("by-notebook", "operator", 2)
+    assert reverted.snapshot_id == tables[1].scan().snapshot_id
+    assert tables[1].scan().to_arrow()["id"].to_pylist() == [3]
+    assert tables[1].history("monday")["state"].to_pylist()[-1] == "reverted"
+    assert dataset.lethe("undo", "by-notebook", "--wait").returncode == 0
     assert dataset.ids() == [1, 2, 3]
 
 

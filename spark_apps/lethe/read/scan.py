@@ -255,9 +255,9 @@ class Scan:
     # --- results ---
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as record batches, none empty, in no particular order. Only a few data files are in memory at a time.
+        """The rows as record batches, none empty, in no particular order. At most 16 data files are in memory at a time.
 
-        With a limit, a record batch at a time.
+        With a limit, one file is read at a time, and no further than needed.
 
         Raises:
             InputError: UnreadableFile, EqualityDeletes.
@@ -279,9 +279,13 @@ class Scan:
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows as a stream, with the types of `schema`. It can be read once.
 
-        Reading it raises the errors of `to_batches`.
+        Arrow wraps errors that come while it is read.
+
+        Raises:
+            InputError: `EqualityDeletes`.
+            LedgerError: A ledger is missing or cannot be read.
         """
-        schema = self.schema
+        schema, _ = self.schema, self.parts
         return pa.RecordBatchReader.from_batches(schema, (b.cast(schema) for b in self.to_batches()))
 
     def to_arrow(self) -> pa.Table:
@@ -321,9 +325,10 @@ class Scan:
             connection: None: that of the module.
 
         Raises:
-            InputError: `NotInstalled`.
+            InputError: NotInstalled, EqualityDeletes.
+            LedgerError: A ledger is missing or cannot be read.
         """
-        module = _required("duckdb")
+        module, _ = _required("duckdb"), self.parts
         relation: duckdb.DuckDBPyRelation = (connection or module).from_arrow(self)
         return relation
 

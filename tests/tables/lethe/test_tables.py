@@ -5,8 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import create_autospec
 
 import lethe
+import lethe_spark
 import pytest
 from lethe import batches_table
 from lethe.base import names
@@ -193,16 +195,17 @@ def test_another_revert_of_the_same_name_is_refused(places: Places) -> None:
 @pytest.fixture
 def spark(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """The calls of `lethe_spark.revert`, which tests/spark tests."""
-    import lethe_spark
-
     calls: list[tuple[Any, ...]] = []
 
     def revert(*arguments: Any, **options: Any) -> Any:
         calls.append((*arguments, options))
         return SimpleNamespace(restatement="sdk/revert/1", snapshot_id=5, rows_deleted=1)
 
-    monkeypatch.setattr(lethe_spark, "revert", revert, raising=False)
-    monkeypatch.setattr(lethe_spark, "make_session", lambda name: f"a session with {name}", raising=False)
+    # With the signatures of the real ones.
+    session = create_autospec(lethe_spark.make_session, side_effect=lambda name: f"a session with {name}")
+    real = create_autospec(lethe_spark.revert, side_effect=revert)
+    monkeypatch.setattr(lethe_spark, "revert", real, raising=False)
+    monkeypatch.setattr(lethe_spark, "make_session", session, raising=False)
     return calls
 
 

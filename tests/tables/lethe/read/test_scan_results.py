@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -12,7 +13,7 @@ import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe.base.errors import InputError
+from lethe.base.errors import InputError, LedgerError
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import GreaterThan
 from pyiceberg.table import Table
@@ -171,6 +172,18 @@ def test_wrong_columns_and_snapshots_of_a_read_are_errors_of_lethe(flights: Tabl
         with pytest.raises(InputError) as raised:
             lethe.scan(flights, **options)  # type: ignore[arg-type]
         assert raised.value.reason == reason
+
+
+@pytest.mark.parametrize("convert", ["to_reader", "to_duckdb", "to_polars", "to_batches", "count"])
+def test_a_lost_ledger_is_an_error_of_lethe_and_not_of_the_library(flights: Table, convert: str) -> None:
+    scan = lethe.scan(flights)
+    folder = Path(flights.location().removeprefix("file://")) / "_tombstones"
+    for file in folder.iterdir():
+        file.unlink()
+
+    with pytest.raises(LedgerError) as raised:
+        list(getattr(scan, convert)())
+    assert raised.value.reason == "LedgerMissing"
 
 
 class Tags(HTMLParser):
