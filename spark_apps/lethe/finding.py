@@ -172,7 +172,8 @@ def _configured() -> Place:
             "CatalogUnusable", f"PyIceberg's configuration cannot be read ({type(e).__name__}). Repair {_files()}."
         ) from e
     known = catalogs.every()
-    for name, own in catalogs.flat_by_name(variables if isinstance(variables, dict) else {}).items():
+    by_name = variables if isinstance(variables, dict) else {}
+    for name, own in catalogs.flat_by_name({n: o for n, o in by_name.items() if isinstance(o, dict)}).items():
         same = next((n for n in known if n.lower() == name), name)
         known[same] = known.get(same, {}) | own
     return Place(f"PyIceberg's configuration ({_files()}, PYICEBERG_CATALOG__…)", known, first)

@@ -235,10 +235,10 @@ def history(table: TableOrName, batch_id: str) -> pa.Table:
     """
     view = _view(table)
     carriers = _carriers(view.facts)
+    key = (view.facts.remembered_field_id or view.facts.batch_field_id or 0, batch_id)
 
     def look(snapshot: Snapshot) -> tuple[BatchEntry | None, bool]:
         ledger = ledger_store.load(view.table.io, view.facts, snapshot.id).ledger
-        key = (view.facts.batch_field_id or 0, batch_id)
         return get_many(ledger.batches, [batch_id]).get(batch_id), bool(get_many(ledger.tombstones, [key]))
 
     with ThreadPoolExecutor(PARALLEL_LEDGERS) as pool:

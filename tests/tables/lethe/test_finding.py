@@ -1,5 +1,6 @@
 """`lethe.table` finds the catalog of a table, and an error names each place that was looked at."""
 
+import sys
 from pathlib import Path
 
 import lethe
@@ -161,6 +162,18 @@ def test_a_dataset_that_does_not_exist_is_an_error_of_the_cluster(places: Places
     with pytest.raises(InputError, match="Do you mean delays") as raised:
         lethe.table("delay")
     assert raised.value.reason == "UnknownName"
+
+
+def test_what_reading_datasets_needs_is_named(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(places.configured(), "A")
+    monkeypatch.setitem(sys.modules, "lethe_kubectl.programs", None)
+
+    with pytest.raises(InputError, match=r"pip install 'lethe-lake\[kubectl\]'") as raised:
+        lethe.table("delays")
+    assert raised.value.reason == "NotInstalled"
+    assert lethe.table("air.flights").scan().count() == 1
+    with pytest.raises(InputError, match=r"Datasets \(not asked: lethe_kubectl\.programs is not installed\)"):
+        lethe.table("air.nope")
 
 
 def test_each_wrong_name_is_an_error_of_lethe(places: Places) -> None:
