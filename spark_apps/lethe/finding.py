@@ -165,14 +165,17 @@ def _configured() -> Place:
         InputError: `CatalogUnusable`.
     """
     try:
-        first = Config().get_default_catalog_name()
-        variables = Config._from_environment_variables({}).get("catalog")
-    except Exception as e:  # the file can be anything, and PyIceberg raises what its YAML parser raises
+        known, variables = catalogs.every(), Config._from_environment_variables({})
+    except Exception as e:  # the file can be anything
         raise InputError(
             "CatalogUnusable", f"PyIceberg's configuration cannot be read ({type(e).__name__}). Repair {_files()}."
         ) from e
-    known = catalogs.every()
-    by_name = variables if isinstance(variables, dict) else {}
+    try:
+        first = Config().get_default_catalog_name()
+    except Exception:  # PyIceberg reads only a part of YAML, and Lethe all of it
+        first = str(variables.get("default-catalog", ""))
+    of_catalogs = variables.get("catalog")
+    by_name = of_catalogs if isinstance(of_catalogs, dict) else {}
     for name, own in catalogs.flat_by_name({n: o for n, o in by_name.items() if isinstance(o, dict)}).items():
         same = next((n for n in known if n.lower() == name), name)
         known[same] = known.get(same, {}) | own

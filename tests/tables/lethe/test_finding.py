@@ -164,6 +164,19 @@ def test_a_dataset_that_does_not_exist_is_an_error_of_the_cluster(places: Places
     assert raised.value.reason == "UnknownName"
 
 
+def test_a_configuration_may_be_any_yaml(places: Places) -> None:
+    """PyIceberg refuses maps in braces. Lethe has always read them."""
+    filled(places.configured(), "A")
+    file = places.home / "mine" / CONFIG_FILE
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()), default_flow_style=True))
+
+    assert lethe.table("air.flights").name == "lite.air.flights"
+    file.write_text("catalog: {")
+    with pytest.raises(InputError, match="configuration cannot be read") as raised:
+        lethe.table("air.flights")
+    assert raised.value.reason == "CatalogUnusable"
+
+
 def test_what_reading_datasets_needs_is_named(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(places.configured(), "A")
     monkeypatch.setitem(sys.modules, "lethe_kubectl.programs", None)
