@@ -65,7 +65,7 @@ def step_of(reason: Reason) -> UserStep:
         case (
             Reason.WAITING_FOR_FIRST_BATCH | Reason.BUFFER_BEING_LISTED | Reason.ENOUGH_BATCHES | Reason.ENOUGH_BYTES
             | Reason.OLD_ENOUGH | Reason.PAUSE_BETWEEN_COMMITS | Reason.QUEUE_NOT_ASKED | Reason.RUN_STARTED
-            | Reason.COMMITTER_AWAY | Reason.WARM_DRIVER_AWAY | Reason.COMMIT_NOT_SEEN
+            | Reason.COMMITTER_AWAY | Reason.WARM_DRIVER_AWAY | Reason.WARM_DRIVER_MADE_WAY | Reason.COMMIT_NOT_SEEN
             | Reason.RUN_DELETED | Reason.RUNNING | Reason.CANCELLING | Reason.EVICT_BY_NEAR | Reason.TOO_MANY_TOMBSTONES
             | Reason.TOO_MANY_HIDDEN_ROWS | Reason.TOMBSTONE_TOO_OLD | Reason.VACUUM_NOW | Reason.WINDOW_CLOSED
             | Reason.SOURCE_STARTING | Reason.TABLE_NOT_READY | Reason.CREATES_TABLE | Reason.NATIVE_DELETES_FOLLOW

@@ -14,13 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from lethe.kube import DATASETS, LEASES, RESTATEMENTS, VACUUM_POLICIES, Kube, KubeError, ResourceKind
+from lethe.kube import DATASETS, LEASES, PODS, RESTATEMENTS, VACUUM_POLICIES, Kube, KubeError, ResourceKind
 
 from lethe_operator.cluster.queue import WARM_DRIVER, WorkQueue
 from lethe_operator.cluster.schedule import Key, Priority
 from lethe_operator.probes import OperatorHealth
 from lethe_operator.resources.common import ANNOTATION_DATASET
 from lethe_operator.resources.restatement import dataset_name_of
+from lethe_operator.resources.unplaced import unplaced_pod
 
 Body = Mapping[str, Any]
 
@@ -64,7 +65,7 @@ def keys_of(kind: ResourceKind, body: Body) -> Iterable[Key]:
     """What is reconciled because an object has changed.
 
     A Restatement concerns the Dataset that it names, whether or not that exists. A Lease concerns nothing: the reconciles of its
-    namespace read it.
+    namespace read it. A pod for which no node has room also concerns the warm driver, which may make way.
     """
     metadata = body["metadata"]
     if kind in (DATASETS, VACUUM_POLICIES):
@@ -76,7 +77,10 @@ def keys_of(kind: ResourceKind, body: Body) -> Iterable[Key]:
     else:
         names = datasets_of(body)
     of = kind.name if kind is VACUUM_POLICIES else DATASETS.name
-    return [Key(of, metadata["namespace"], name) for name in sorted(names)]
+    keys = [Key(of, metadata["namespace"], name) for name in sorted(names)]
+    if kind is PODS and unplaced_pod(body) is not None:
+        keys.append(Key(WARM_DRIVER, metadata["namespace"], ""))
+    return keys
 
 
 def datasets_of(body: Body) -> frozenset[str]:

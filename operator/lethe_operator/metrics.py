@@ -189,6 +189,12 @@ class Metrics:
             ("namespace",),
             registry=self.registry,
         )
+        self._made_way = Counter(
+            "lethe_warm_driver_made_way_total",
+            "Idle warm drivers that ended because no node had room for a run's pod.",
+            ("namespace",),
+            registry=self.registry,
+        )
         self._leader = Gauge(
             "lethe_leader",
             "1 while this process is the leader of its release and shard, 0 while it is a standby.",
@@ -279,6 +285,10 @@ class Metrics:
     def version_skew(self, namespace: str, differs: bool) -> None:
         """Show whether the last run that ended had another version of Lethe than this operator."""
         self._skew.labels(namespace).set(1 if differs else 0)
+
+    def warm_driver_made_way(self, namespace: str) -> None:
+        """Count an idle warm driver of a namespace that ended because no node had room for a run's pod."""
+        self._made_way.labels(namespace).inc()
 
     def api_request(self, method: str, resource: str, status: int) -> None:
         """Count a request to the API server by the status of its answer; 0: it got none."""

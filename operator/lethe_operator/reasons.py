@@ -263,6 +263,10 @@ class Reason(StrEnum):
         "The warm driver of the namespace did not start, or became unavailable, after it received a run. A Job carries out the "
         "run instead.",
     )
+    WARM_DRIVER_MADE_WAY = (
+        "WarmDriverMadeWay",
+        "An idle warm driver ended, because no node had room for a run's pod. Small runs are Jobs for some minutes.",
+    )
     COMMIT_NOT_SEEN = "CommitNotSeen", "A run reported success, but the table has no commit of it. It is started again."
     POD_WAITING = "PodWaiting", "A run's pod does not start. The message is that of Kubernetes."
     RUN_SUSPENDED = (

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -24,7 +24,7 @@ from lethe_operator.cluster.schedule import Key, Next
 from lethe_operator.dataset.decide import decide, is_idle, without_dataset
 from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.dataset.observe import Observed, Sources, observe
-from lethe_operator.dataset.settled_runs import vacuum_jobs
+from lethe_operator.dataset.settled_runs import vacuum_jobs, warm_driver_view
 from lethe_operator.dataset.tables import TableReader
 from lethe_operator.metrics import Metrics, numbers_of
 from lethe_operator.publish.publisher import Publishers
@@ -34,8 +34,16 @@ from lethe_operator.resources.observed import Invalid, NoTable, TableView, Unava
 from lethe_operator.resources.vacuum_policy import selects
 from lethe_operator.restatement.observe import IdLists
 from lethe_operator.runs import retry as run_history
-from lethe_operator.runs.launch import DatasetObjects, RunVersions, VacuumPlaces, replace_outdated
+from lethe_operator.runs.launch import (
+    DatasetObjects,
+    RunVersions,
+    VacuumPlaces,
+    end_idle,
+    keep_away,
+    replace_outdated,
+)
 from lethe_operator.runs.retry import ended_versions
+from lethe_operator.runs.room import MakingWay, make_way
 from lethe_operator.settings import Settings
 from lethe_operator.vacuum import status as policy_status
 
@@ -121,11 +129,40 @@ class Reconciler:
             self.publishers.forget(f"{key.namespace}/{key.name}")
 
     def warm_driver(self, key: Key) -> Next:
-        """Replace the warm driver of a namespace if it has other settings or another image."""
+        """Replace the warm driver of a namespace if it has other settings or another image.
+
+        If no node has room for a pod of a run of the namespace, an idle warm driver ends.
+        """
         self.objects.ensure(self.kube, key.namespace)
-        if self.settings.warm_drivers.enabled:
-            replace_outdated(self.kube, self.objects.job(key.namespace, self.settings.warm_drivers.name), self.settings)
-        return Next(idle=True)
+        warm = self.settings.warm_drivers
+        if not warm.enabled:
+            return Next(idle=True)
+        replace_outdated(self.kube, self.objects.job(key.namespace, warm.name), self.settings)
+        pods = self.objects.unplaced_pods(key.namespace)
+        if not pods:
+            return Next(idle=True)
+        now = self.clock()
+        acting = [n for n in self.settings.watch_namespaces if self.acts_in(n)]
+        drivers = [(n, warm_driver_view(self.objects, n, warm.name, now)) for n in acting]
+        decided = make_way(pods, drivers, timedelta(seconds=warm.yield_after_seconds), now)
+        self._make_way(decided)
+        return Next(decided.look_again, idle=True)
+
+    def _make_way(self, decided: MakingWay) -> None:
+        name, pod, ended = self.settings.warm_drivers.name, decided.pod, False
+        if pod is None or decided.until is None:
+            return
+        mailboxes = {n: keep_away(self.kube, n, decided.until, self.settings) for n in decided.stay_away}
+        if (ends := decided.ends) is not None:
+            mailbox = mailboxes.get(ends) or self.objects.fresh_config_map(self.kube, ends, name)
+            ended = mailbox is not None and end_idle(self.kube, self.objects.job(ends, name), mailbox)
+        if ended:
+            self.metrics.warm_driver_made_way(str(ends))
+            text = (
+                f"The idle warm driver of namespace {ends} ends, because no node has room for {pod.name}: {pod.message}"
+            )
+            event = Event("Dataset", pod.dataset, Verdict(Reason.WARM_DRIVER_MADE_WAY, text))
+            events.post(self.kube, pod.namespace, (event,), {("Dataset", pod.dataset): pod.dataset_uid})
 
     def dataset(self, key: Key) -> Next | None:
         """Reconcile a Dataset and its Restatements."""

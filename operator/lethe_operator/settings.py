@@ -52,6 +52,8 @@ class WarmDriverSettings(ApiModel):
     """A run that takes longer is stopped, and retried as a Job."""
     max_waiting: int = Field(default=8, gt=0)
     """Runs in the mailbox; with more, further runs are Jobs."""
+    yield_after_seconds: int = Field(default=15, ge=0)
+    """If no node has room for a run's pod for this long, an idle warm driver ends."""
     driver: PodSize = PodSize(cpu=1, memory=2 * GIB, scratch=8 * GIB)
     """Its pod."""
     metrics_port: int | None = None

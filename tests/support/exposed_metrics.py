@@ -63,6 +63,7 @@ def _operator() -> CollectorRegistry:
     metrics.api_request("GET", "datasets", 200)
     metrics.catalog_query("main")
     metrics.acts_in("ns", True)
+    metrics.warm_driver_made_way("ns")
     metrics.version_skew("ns", False)
     metrics.leads(0, True)
     with metrics.reconcile("Dataset"):

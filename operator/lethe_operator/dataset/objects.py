@@ -50,11 +50,14 @@ from lethe_operator.dataset.decide import is_unsettled
 from lethe_operator.resources.common import LABEL_DATASET_UID, LABEL_KIND, InvalidSpec, Meta, parse_meta
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from lethe_operator.resources.observed import Invalid
+from lethe_operator.resources.unplaced import UnplacedPod, unplaced_pod
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
 from lethe_operator.restatement.observe import RestatementCache
 from lethe_operator.runs.observe import POD_LABELS, RunObject, of_job, of_spark_application
 
 _DELETED: Final = "DELETED"
+# A key of the index of pods.
+_UNPLACED: Final = "unplaced"
 TAKE_OVER_AT_ONCE: Final = 8
 # Of kinds with more objects, a new leader reads the changes; fewer are one page of a list.
 CHANGES_FROM: Final = 500
@@ -379,6 +382,10 @@ class WatchedObjects:
         """The pods with the label that Kubernetes gives to the pods of this Job, by name."""
         return self._pods.find(namespace, f"{POD_LABELS[Launcher.JOB]}={job}")
 
+    def unplaced_pods(self, namespace: str) -> tuple[UnplacedPod, ...]:
+        """The pods of runs for which no node has room, by name."""
+        return tuple(p for p in map(unplaced_pod, self._pods.find(namespace, _UNPLACED)) if p is not None)
+
     def _launchers(self, namespace: str, key: str) -> tuple[RunObject, ...]:
         jobs, applications = self._jobs.find(namespace, key), self._applications.find(namespace, key)
         return (*map(of_job, jobs), *map(of_spark_application, applications))
@@ -425,8 +432,10 @@ def _of_queue(url: str) -> str:
 
 
 def _keys_of_run_object(document: Document) -> Iterator[str]:
-    """The UID of its Dataset, the object that launched it, and its family."""
+    """The UID of its Dataset, the object that launched it, its family, and that no node has room for it."""
     labels: Mapping[str, Any] = document["metadata"].get("labels") or {}
+    if unplaced_pod(document) is not None:
+        yield _UNPLACED
     for label, value in labels.items():
         if label == LABEL_DATASET_UID:
             yield value

@@ -20,7 +20,13 @@ from pydantic import ValidationError
 
 from lethe_operator.cluster.time_limit import unavailable
 from lethe_operator.dataset.objects import WatchedObjects
-from lethe_operator.resources.common import ANNOTATION_DATASET, ANNOTATION_FOR_UID, KEY_PREFIX_LENGTH, LABEL_DATASET_UID
+from lethe_operator.resources.common import (
+    ANNOTATION_AWAY_UNTIL,
+    ANNOTATION_DATASET,
+    ANNOTATION_FOR_UID,
+    KEY_PREFIX_LENGTH,
+    LABEL_DATASET_UID,
+)
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import (
     Attempt,
@@ -102,7 +108,7 @@ class RunReader:
         if committer.enabled:
             workers[Engine.COMMITTER] = committer_view(self.objects, namespace, committer.name, self.now)
         if warm.enabled:
-            workers[Engine.WARM_DRIVER] = warm_driver_view(self.objects, namespace, warm.name)
+            workers[Engine.WARM_DRIVER] = warm_driver_view(self.objects, namespace, warm.name, self.now)
         return workers
 
     def _read_again(self, namespace: str, engines: Iterable[Engine]) -> None:
@@ -153,7 +159,7 @@ def committer_view(objects: WatchedObjects, namespace: str, name: str, now: date
     return WorkerView(_is_alive(lease.get("spec") or {}, now), frozenset(mailbox.get("data") or {}))
 
 
-def warm_driver_view(objects: WatchedObjects, namespace: str, name: str) -> WorkerView:
+def warm_driver_view(objects: WatchedObjects, namespace: str, name: str, now: datetime) -> WorkerView:
     """The warm driver of a namespace, from its Job, its pod and its mailbox."""
     mailbox = objects.config_map(namespace, name)
     if mailbox is None:
@@ -165,7 +171,17 @@ def warm_driver_view(objects: WatchedObjects, namespace: str, name: str) -> Work
     )
     alive = starting and any(map(_is_running, objects.pods_of_job(namespace, name)))
     cancelled = frozenset(key for key, text in data.items() if _is_cancelled(text))
-    return WorkerView(alive, frozenset(data), cancelled, starting)
+    return WorkerView(alive, frozenset(data), cancelled, starting, _away_until(mailbox, now))
+
+
+def _away_until(mailbox: Mapping[str, Any], now: datetime) -> datetime | None:
+    """Until when a warm driver makes way for pods of runs; None: it does not."""
+    text = (mailbox["metadata"].get("annotations") or {}).get(ANNOTATION_AWAY_UNTIL)
+    try:
+        until = datetime.fromisoformat(text) if text else None
+    except ValueError:  # written by hand
+        return None
+    return until if until is not None and until.tzinfo is not None and now < until else None
 
 
 def _is_running(pod: Mapping[str, Any]) -> bool:

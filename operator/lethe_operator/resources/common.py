@@ -57,6 +57,8 @@ ANNOTATION_FOR_UID: Final = "lethe.dev/for-uid"
 # On a Job: how many earlier attempts of its run failed, as `<causes in the run>/<causes in the infrastructure>`. Most of their
 # Jobs are deleted.
 ANNOTATION_FAILURES: Final = "lethe.dev/failures-before"
+# On the mailbox of a warm driver: until when it makes way for pods of runs.
+ANNOTATION_AWAY_UNTIL: Final = "lethe.dev/away-until"
 # Values of ANNOTATION_FOR_UID that are not the UID of a Restatement.
 FOR_HEAD: Final = "head"  # the run gives the table's head a ledger
 FOR_ERASURES: Final = "erasures"  # the run checks the progress of erasures, and purges nothing

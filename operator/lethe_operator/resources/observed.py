@@ -223,6 +223,8 @@ class WorkerView:
     """Keys of these runs that it is to stop."""
     starting: bool = False
     """Its Job exists and has not ended; only for the warm driver."""
+    away_until: datetime | None = None
+    """It made way for a pod of a run, and takes no runs until then; None: it takes runs."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,15 @@ from lethe_operator.actions import Launch
 from lethe_operator.cluster import status
 from lethe_operator.metrics import Metrics
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.common import DISPATCH_KEY, EXECUTOR_KEY, PROGRESS_KEY, RESULT_KEY, RUN_KEY, Meta
+from lethe_operator.resources.common import (
+    ANNOTATION_AWAY_UNTIL,
+    DISPATCH_KEY,
+    EXECUTOR_KEY,
+    PROGRESS_KEY,
+    RESULT_KEY,
+    RUN_KEY,
+    Meta,
+)
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, Engine, NoTable, TableView, Unavailable, VacuumJob, VacuumLimit
 from lethe_operator.runs import job, names, pod
@@ -267,6 +275,41 @@ def replace_outdated(kube: Kube, existing: Document | None, settings: Settings) 
     if "deletionTimestamp" not in metadata and has != wanted:
         log.info("%s: the warm driver has other settings and is replaced", namespace)
         kube.delete(JOBS, namespace, name, policy="Foreground", uid=str(metadata["uid"]))
+
+
+def keep_away(kube: Kube, namespace: str, until: datetime, settings: Settings) -> Document:
+    """Let the warm driver of a namespace take no runs until then.
+
+    Returns:
+        Its mailbox.
+
+    Raises:
+        KubeError: The API server rejected a request, or did not answer (`status` 0).
+    """
+    marks = {"annotations": {ANNOTATION_AWAY_UNTIL: until.isoformat(timespec="seconds")}}
+    return kube.patch(CONFIG_MAPS, namespace, settings.warm_drivers.name, {"metadata": marks})
+
+
+def end_idle(kube: Kube, existing: Document | None, mailbox: Document) -> bool:
+    """Delete the Job of a warm driver that stays away, unless it has received a run.
+
+    A run that arrives at this moment may finish within the grace period, or a Job carries it out.
+
+    Args:
+        existing: The Job; None: there is none.
+        mailbox: As it is after the warm driver was told to stay away.
+
+    Returns:
+        Whether it was deleted.
+
+    Raises:
+        KubeError: The API server rejected a request, or did not answer (`status` 0).
+    """
+    if existing is None or mailbox.get("data"):
+        return False
+    metadata = existing["metadata"]
+    kube.delete(JOBS, metadata["namespace"], metadata["name"], policy="Foreground", uid=str(metadata["uid"]))
+    return True
 
 
 def _make_room(kube: Kube, namespace: str, name: str) -> bool:

@@ -374,6 +374,8 @@ def _in_committer(world: Observation) -> Iterable[Attempt]:
 
 # If the warm driver has not started within this time, Jobs take over its runs.
 STARTS_WITHIN: Final = timedelta(seconds=90)
+# The same if it makes way: none starts, and the last one ends within the grace period of its pod.
+ENDS_WITHIN: Final = timedelta(seconds=30)
 
 
 @dataclass(frozen=True)
@@ -407,7 +409,7 @@ def may_carry_out(launch: Launch, dataset: Dataset, world: Observation, settings
     One that failed, whatever the cause, gets a pod of its own: a run that breaks the warm driver does so at most once.
     """
     there = world.warm_driver
-    if there is None or len(there.mailbox) >= settings.max_waiting:
+    if there is None or there.away_until is not None or len(there.mailbox) >= settings.max_waiting:
         return False
     if launch.secrets or launch.place is not None or not _is_standard(dataset.spec.run_template, settings.driver):
         return False
@@ -430,12 +432,13 @@ def care_for_warm_driver(world: Observation, unwanted: Collection[str], now: dat
     cancel = tuple(a for a in mine if a.job in unwanted and _key(a) not in there.cancelled)
     if there.alive:
         return WarmDriverCare(remind=tuple(a for a in mine if _key(a) not in there.mailbox), cancel=cancel)
-    late = tuple(a for a in mine if a.created + STARTS_WITHIN <= now)
+    within = STARTS_WITHIN if there.away_until is None else ENDS_WITHIN
+    late = tuple(a for a in mine if a.created + within <= now)
     waits = tuple(a for a in mine if a not in late)
     return WarmDriverCare(
-        start=bool(waits) and not there.starting,
+        start=bool(waits) and not there.starting and there.away_until is None,
         withdraw=late,
-        look_again=earliest(*(a.created + STARTS_WITHIN for a in waits)),
+        look_again=earliest(*(a.created + within for a in waits)),
     )
 
 

@@ -11,7 +11,7 @@ from lethe_operator.actions import Actions
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.observed import AttemptState, Engine, ObservedRun, WorkerView
 from lethe_operator.runs.retry import failure
-from lethe_operator.runs.spec import STARTS_WITHIN
+from lethe_operator.runs.spec import ENDS_WITHIN, STARTS_WITHIN
 from lethe_operator.settings import WarmDriverSettings
 
 from tests.support.builders import NOW, a_batch, a_ledger
@@ -34,6 +34,7 @@ from tests.support.statuses import decide
 
 ALIVE = WorkerView(alive=True, starting=True)
 GONE = WorkerView(alive=False)
+LATER = NOW + timedelta(minutes=5)
 WARM = replace(SETTINGS, warm_drivers=WarmDriverSettings(enabled=True))
 REPLAY = a_replay("A", "A2", "replay")
 EAGER = a_dataset(consolidation={"minBatches": 1})
@@ -66,11 +67,12 @@ def key(spec: RunSpec) -> str:
         ({}, Engine.WARM_DRIVER),
         ({"warm_driver": GONE}, Engine.WARM_DRIVER),
         ({"warm_driver": None}, Engine.JOB),
+        ({"warm_driver": replace(GONE, away_until=LATER)}, Engine.JOB),
         ({"warm_driver": replace(ALIVE, mailbox=frozenset("12345678"))}, Engine.JOB),
         ({"warm_driver": replace(ALIVE, mailbox=frozenset("1234567"))}, Engine.WARM_DRIVER),
         ({"table": a_table(a_ledger(batches=[a_batch("A", bytes=257 * MIB)]))}, Engine.JOB),
     ],
-    ids=["small", "it is started", "disabled", "full mailbox", "room in the mailbox", "large"],
+    ids=["small", "it is started", "disabled", "it makes way", "full mailbox", "room in the mailbox", "large"],
 )
 def test_a_small_replay_goes_to_the_warm_driver(world: dict[str, Any], engine: Engine) -> None:
     assert engines(decided(REPLAY, **world)) == [engine]
@@ -175,8 +177,20 @@ def test_an_attempt_without_a_result_has_failed_when_the_warm_driver_is_gone() -
         (replace(GONE, starting=True), 5, False, False),
         (replace(GONE, starting=True), STARTS_WITHIN.total_seconds(), False, True),
         (GONE, STARTS_WITHIN.total_seconds(), False, True),
+        (replace(GONE, away_until=LATER), 5, False, False),
+        (replace(GONE, away_until=LATER), ENDS_WITHIN.total_seconds(), False, True),
+        (replace(ALIVE, away_until=LATER), ENDS_WITHIN.total_seconds(), False, False),
     ],
-    ids=["alive", "ended", "starts", "does not start", "ended, too late"],
+    ids=[
+        "alive",
+        "ended",
+        "starts",
+        "does not start",
+        "ended, too late",
+        "makes way",
+        "made way",
+        "is to make way, and has a run",
+    ],
 )
 def test_it_is_started_for_runs_that_wait_and_jobs_take_over_if_it_does_not_start(
     view: WorkerView, ago_seconds: float, start: bool, withdrawn: bool

@@ -1,6 +1,7 @@
 """The Job of the warm driver, and how it is started, seen and replaced."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ def a_pod(server: FakeCluster, **status: Any) -> None:
 
 
 def view(server: FakeCluster) -> WorkerView:
-    return warm_driver_view(watched(server), "ns", NAME)
+    return warm_driver_view(watched(server), "ns", NAME, NOW)
 
 
 def test_its_pod_is_a_drivers_with_its_own_account_and_no_values_of_erases() -> None:
@@ -121,6 +122,23 @@ def test_it_is_alive_while_its_container_runs() -> None:
     assert view(server) == WorkerView(alive=True, starting=True)
     server.patch(JOBS, "ns", NAME, {"status": ENDED})
     assert view(server) == WorkerView(alive=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_away"),
+    [
+        ((NOW + timedelta(seconds=1)).isoformat(), True),
+        (NOW.isoformat(), False),
+        ("2999-01-01T00:00:00", False),
+        ("soon", False),
+    ],
+    ids=["until later", "until now", "no time zone", "no time"],
+)
+def test_its_mailbox_says_until_when_it_stays_away(text: str, is_away: bool) -> None:
+    server = a_server()
+    server.patch(CONFIG_MAPS, "ns", NAME, {"metadata": {"annotations": {"lethe.dev/away-until": text}}})
+
+    assert (view(server).away_until is not None) == is_away
 
 
 def test_its_mailbox_shows_what_was_given_and_what_was_cancelled() -> None:
