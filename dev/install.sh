@@ -30,7 +30,6 @@ warmDrivers:
   enabled: ${LETHE_WARM_DRIVERS:-true}
 gateway:
   enabled: ${LETHE_GATEWAY:-true}
-  replicas: 1
   service: {type: NodePort}
   uploads:
     # As this machine reaches the store.
@@ -58,5 +57,5 @@ catalogs:
 V
 helm_unstick "$NAMESPACE" lethe
 progress "installing Lethe into $NAMESPACE" helm upgrade --install lethe "$ROOT/helm/lethe" --namespace "$NAMESPACE" --create-namespace \
-  --values "$values" --wait --timeout 3m "$@" \
+  --values "$ROOT/dev/small-cluster.yaml" --values "$values" --wait --timeout 3m "$@" \
   || { kubectl -n "$NAMESPACE" get pods; kubectl -n "$NAMESPACE" logs deploy/lethe-operator --tail=20; exit 1; } >&2
