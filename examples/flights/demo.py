@@ -74,6 +74,8 @@ def main() -> None:
         "  kubectl logs deployment/receiver                       # the status events\n"
         "  kubectl describe dataset flights                       # conditions, runs and events\n"
         "  kubectl explain restatement.spec                       # all fields of a Restatement\n"
+        "  kubectl create secret generic erase-aircraft --from-literal=values=N14228\n"
+        "  kubectl apply -f examples/flights/restatement-erase-records.yaml   # erase the flights of this aircraft\n"
         "  kubectl apply -f examples/flights/restatement-revert.yaml   # again: no effect, because it is in the ledger\n"
         "  make down                                              # remove the cluster"
     )
@@ -81,12 +83,17 @@ def main() -> None:
 
 def clean(lake: Lake) -> None:
     step = DemoStep("Removing the objects of an earlier demo", look)
-    restatements = ("restatement-replay", "restatement-revert", "restatement-departures")
+    restatements = (
+        "restatement-replay",
+        "restatement-revert",
+        "restatement-departures",
+        "restatement-erase-records",
+    )
     removed = ("vacuumpolicy", *restatements, "dataset", "departures", "producer", "analyst", "receiver", "kafka")
     names = [f"-f{HERE / name}.yaml" for name in removed]
     kubectl("delete", "--ignore-not-found", "--timeout=60s", *names)
     kubectl("wait", "--for=delete", "job", "-l", "lethe.dev/dataset=flights", "--timeout=120s")
-    kubectl("delete", "--ignore-not-found", "--timeout=60s", "pod/producer-of-messages")
+    kubectl("delete", "--ignore-not-found", "--timeout=60s", "pod/producer-of-messages", "secret/erase-aircraft")
     lake.drop_table(TABLE)
     lake.drop_table(STREAMED)
     objects = lake.clear(BUFFER) + lake.clear(RESTATED) + lake.clear(STREAMED_BUFFER)

@@ -16,8 +16,8 @@ from tests.cluster.story import ClusterStory, telling
 
 KUBECONFIG = "LETHE_TEST_KUBECONFIG"
 FOLDER = Path(__file__).parent
-# They change what all tests share, such as the definitions and the room of the node, or restart S3: no test of another process runs
-# meanwhile.
+# They change what all tests share, such as the definitions or the room of the node, or restart S3: no test of another process
+# runs meanwhile.
 ALONE = {
     *("chaos", "test_helm_upgrade.py", "test_kueue.py", "test_room.py", "test_spark_applications.py", "test_upgrade.py")
 }

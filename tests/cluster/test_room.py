@@ -39,7 +39,7 @@ def warm(stories: Callable[[str], ClusterStory]) -> ClusterStory:
 
 
 @pytest.fixture(scope="module")
-def story(warm: ClusterStory, stories: Callable[[str], ClusterStory]) -> ClusterStory:
+def story(stories: Callable[[str], ClusterStory]) -> ClusterStory:
     """A Dataset of whose batches one has a row that somebody wants gone. Its runs are Jobs."""
     story = stories("acts")
     for number, batch in enumerate(["a", "b", "c", "people"]):
