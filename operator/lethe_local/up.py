@@ -116,10 +116,7 @@ class Local:
             try:
                 server = ApiServer(self.objects, self.folder.token, self.folder.certificate, self.port)
             except OSError as e:
-                raise TransientError(
-                    "PortTaken",
-                    f"port {self.port} of 127.0.0.1 cannot be opened: {e.strerror}. Name another one with --port.",
-                ) from None
+                raise _port_taken(self.port, e, "--port") from None
             server.start()
             stack.callback(server.stop)
             self.folder.write_kubeconfig(server.port)
@@ -162,10 +159,17 @@ class Local:
 
         Returns:
             Its address.
+
+        Raises:
+            TransientError: `PortTaken`.
         """
         self.gateway_port = port or _free_port()
         part = self._gateway(self.gateway_port)
-        part.recover()
+        part.recover()  # one that a kill left may have the port
+        try:
+            socket.create_server((HOST, self.gateway_port)).close()
+        except OSError as e:
+            raise _port_taken(port, e, "--gateway-port") from None
         self._parts.append(part)
         return f"http://localhost:{self.gateway_port}"
 
@@ -273,6 +277,12 @@ class Local:
 
 def _cores() -> int:
     return os.cpu_count() or 1
+
+
+def _port_taken(port: int, error: OSError, option: str) -> TransientError:
+    return TransientError(
+        "PortTaken", f"port {port} of {HOST} cannot be opened: {error.strerror}. Name another one with {option}."
+    )
 
 
 def _free_port() -> int:

@@ -1,6 +1,7 @@
 """`lethe local` in trouble: no write access, a full disk, a clock that jumps, data that does not fit, a lost table."""
 
 import os
+import socket
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -39,6 +40,17 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert "FolderNotWritable" in refused.stderr
     assert f"{tmp_path}/read-only/lethe: Read-only file system" in refused.stderr
     assert "--dir" in refused.stderr
+
+
+def test_a_port_of_the_gateway_that_is_taken_is_named_with_the_option(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = a_lake(tmp_path).run("up", "--gateway", "--gateway-port", port)
+
+    assert refused.returncode == 20
+    assert f"PortTaken: port {port} of 127.0.0.1 cannot be opened: Address already in use" in refused.stderr
+    assert "--gateway-port" in refused.stderr
+    assert "console" not in refused.stdout
 
 
 @pytest.fixture
