@@ -81,7 +81,7 @@ jars: venv
 .PHONY: dist release
 release: ## what a release consists of, in build/release; nothing is pushed (ARGS="--push REGISTRY": images and chart are)
 	@dev/release.sh $(ARGS)
-dist: venv ## the distribution lethe-lake (wheel and sdist) and krew's manifest of the plugin in dist/
+dist: ## the distribution lethe-lake (wheel and sdist) and krew's manifest of the plugin in dist/
 	@dev/dist.sh
 
 ##@ Check it

@@ -7,7 +7,7 @@ source "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 out=$(portable absolute "${1:-dist}")
 
-"$ROOT/dev/venv.sh"
+"$ROOT/dev/venv.sh" build
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 git ls-files -z -- pyproject.toml README.md LICENSE operator spark_apps ':!operator/lethe_local/crds' | tar -chf - --null -T - | tar -xf - -C "$copy"
@@ -15,7 +15,7 @@ cp -R crds "$copy/operator/lethe_local/crds" # in the checkout a link, which a b
 mkdir -p "$out"
 cd "$copy"
 for kind in sdist wheel; do # the hooks of PEP 517
-  "$LETHE_CACHE/venv/bin/python" -c "from setuptools import build_meta; build_meta.build_$kind('$out')" > "$copy/log" 2>&1 \
+  "$LETHE_CACHE/venv-build/bin/python" -c "from setuptools import build_meta; build_meta.build_$kind('$out')" > "$copy/log" 2>&1 \
     || { cat "$copy/log" >&2; exit 1; }
 done
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$copy/pyproject.toml")

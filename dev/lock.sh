@@ -37,4 +37,5 @@ say "resolving"
 wanted | lock common -c "$LOCKS/dev.txt"
 wanted gateway operator | lock operator -c "$LOCKS/dev.txt"
 wanted spark | lock spark -c "$LOCKS/dev.txt"
+lock build -c "$LOCKS/dev.txt" < "$LOCKS/build.in"
 for name in checkov engines docs flink servers; do lock "$name" ${upgrades[@]+"${upgrades[@]}"} < "$LOCKS/$name.in"; done
