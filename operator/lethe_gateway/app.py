@@ -20,7 +20,7 @@ from lethe_gateway.api import datasets as changes
 from lethe_gateway.console import routes as console
 from lethe_gateway.failures import failure
 from lethe_gateway.guard import Guard
-from lethe_gateway.problems import FieldError, Kind, Problem, not_found
+from lethe_gateway.problems import FieldError, Kind, Problem, field_error, not_found
 from lethe_gateway.services import Services
 
 API_VERSION = "1.0.0"
@@ -93,6 +93,8 @@ def openapi(app: FastAPI) -> dict[str, Any]:
         title=app.title, version=API_VERSION, openapi_version="3.1.0", description=ABOUT, routes=app.routes
     )
     schemas: dict[str, Any] = document["components"]["schemas"]
+    for schema in schemas.values():
+        _require_only_values(schema)
     problem = {k: v for k, v in PROBLEM_SCHEMA.items() if k != "$defs"}
     schemas |= {**PROBLEM_SCHEMA["$defs"], "Problem": problem}
     bearer = {"type": "http", "scheme": "bearer", "description": "A token of the cluster, such as of a ServiceAccount."}
@@ -109,6 +111,14 @@ def openapi(app: FastAPI) -> dict[str, Any]:
                 parameter["schema"].pop("description", None)
     _remove_unused(schemas, document)
     return document
+
+
+def _require_only_values(schema: dict[str, Any]) -> None:
+    """What may be null is left out of answers instead. Pydantic requires it, if it is computed."""
+    properties = schema.get("properties", {})
+    if required := schema.pop("required", None):
+        kept = [name for name in required if {"type": "null"} not in properties[name].get("anyOf", ())]
+        schema |= {"required": kept} if kept else {}
 
 
 def _remove_unused(schemas: dict[str, Any], document: dict[str, Any]) -> None:
@@ -146,10 +156,7 @@ async def _problem(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     """Names parameters and what was expected, and never repeats values."""
     assert isinstance(error, RequestValidationError)
-    errors = tuple(
-        FieldError(field=".".join(str(part) for part in e["loc"]), message=str(e["msg"]).removeprefix("Value error, "))
-        for e in error.errors()
-    )
+    errors = tuple(field_error(e["loc"], str(e["msg"]).removeprefix("Value error, ")) for e in error.errors())
     first = f"{errors[0].field}: {errors[0].message}" if errors else "the request"
     return _failure(request, Problem(Kind.INVALID_REQUEST, f"Correct the parameters. {first}.", errors=errors))
 

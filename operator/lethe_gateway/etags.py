@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from lethe.contract.schema import ApiModel
 
+from lethe_gateway.ids import SnapshotIdText
+
 # Parts of `freshness` that change although nothing else does.
 _CLOCK: Final = frozenset({"readTime"})
 
@@ -45,7 +47,7 @@ class ResourceFreshness(ApiModel):
     """The version of the resource or the list."""
 
 
-class TableFreshness(ApiModel):
+class TableFreshness(SnapshotIdText):
     """Of an answer from a table of batches and a ledger."""
 
     read_time: datetime

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lethe_gateway import access_log
@@ -101,7 +101,7 @@ class Guard:
             body = _bounded(bounds.body_bytes, limits.body_idle_seconds, scope, receive)
             key = await self._key(scope)
             noted.caller = key
-            self._require_rate(key)
+            self._require_rate(key, sending)
             await self._carry_out(scope, body, sending, bounds, key)
         except Problem as e:
             await self._problem(e, scope, sending, noted)
@@ -197,8 +197,10 @@ class Guard:
         scope["lethe.caller"] = caller
         return caller.key
 
-    def _require_rate(self, key: str) -> None:
-        wait = self._services.rates.wait_seconds(key, self._services.monotonic())
+    def _require_rate(self, key: str, sending: "_Sending") -> None:
+        rates, now = self._services.rates, self._services.monotonic()
+        wait = rates.wait_seconds(key, now)
+        sending.headers = rates.headers(key, now)
         if wait:
             most = self._services.settings.limits.requests_per_second
             raise Problem(
@@ -223,6 +225,8 @@ class _Sending:
         self._send = send
         self._noted = noted
         self._ended = False
+        self.headers: dict[str, str] = {}
+        """Added to those of the answer."""
 
     @property
     def started(self) -> bool:
@@ -239,6 +243,7 @@ class _Sending:
     async def direct(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._noted.status = message["status"]
+            MutableHeaders(scope=message).update(self.headers)
         else:
             self._noted.sent_bytes += len(message.get("body", b""))
         await self._send(message)

@@ -7,6 +7,7 @@ Prometheus metrics of the gateway: requests by declared route. I/O: a port.
 The port is not that of the API, so a client that reads metrics needs no token, and a client of the API cannot read them.
 """
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -48,6 +49,16 @@ class RateLimit:
                 bucket.tokens -= take
                 return 0
             return (1 - bucket.tokens) / self._per_second
+
+    def headers(self, key: str, now: float) -> dict[str, str]:
+        """The allowance of a key as the headers `RateLimit-Policy` and `RateLimit` of the IETF's draft say it."""
+        with self._lock:
+            left = self._refilled(key, now).tokens
+        window, refill = self._burst / self._per_second, (self._burst - left) / self._per_second
+        return {
+            "RateLimit-Policy": f'"caller";q={self._burst:.0f};w={math.ceil(window)}',
+            "RateLimit": f'"caller";r={math.floor(left)};t={math.ceil(refill)}',
+        }
 
     def _refilled(self, key: str, now: float) -> _Bucket:
         bucket = self._buckets.get(key)

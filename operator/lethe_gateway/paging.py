@@ -8,11 +8,12 @@ of another question, are recognised. It is no secret, and gives no rights: each 
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from lethe_gateway.problems import Kind, Problem
 
+T = TypeVar("T")
 _CHECK_BYTES: Final = 8
 _VERSION: Final = b"lethe-cursor-1"
 _LIMIT: Final = 2**63
@@ -57,6 +58,30 @@ def decode(cursor: str, question: Mapping[str, Any], *kinds: type) -> list[Any]:
             "question, or leave the cursor out to begin with the first page.",
         ) from None
     return position
+
+
+def part_of(
+    items: Sequence[T], name_of: Callable[[T], str], limit: int, cursor: str, question: Mapping[str, Any]
+) -> tuple[list[T], str | None]:
+    """A page of a list that is known as a whole, and the cursor of the next one; None: it is the last one.
+
+    Args:
+        name_of: Returns what no two items share.
+
+    Raises:
+        Problem: `invalid-cursor`; `cursor-expired`, if the last item of the page before is gone.
+    """
+    start = 0
+    if cursor:
+        (last,) = decode(cursor, question, str)
+        names = [name_of(item) for item in items]
+        if last not in names:
+            raise Problem(
+                Kind.CURSOR_EXPIRED, "The list has changed. Leave the cursor out to begin with the first page."
+            )
+        start = names.index(last) + 1
+    shown = list(items[start : start + limit])
+    return shown, encode([name_of(shown[-1])], question) if start + limit < len(items) else None
 
 
 def _is(value: Any, kind: type) -> bool:

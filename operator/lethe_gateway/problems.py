@@ -4,6 +4,7 @@
 token, a query value or a row.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, Final
 
@@ -61,7 +62,24 @@ class FieldError(BaseModel):
     """What is wrong with one parameter."""
 
     field: str = Field(description="The parameter, such as query.limit, or the path of a file.")
+    pointer: str | None = Field(
+        default=None,
+        description="Where the value is in the body, as a JSON Pointer (RFC 6901), such as #/files/0/size.",
+    )
     message: str = Field(description="What was expected.")
+
+
+def field_error(location: Sequence[str | int], message: str) -> FieldError:
+    """What is wrong with one parameter.
+
+    Args:
+        location: Where it is: query, path, header or body, and the names and indexes below.
+    """
+    pointer = None
+    if location and location[0] == "body":
+        parts = [str(part).replace("~", "~0").replace("/", "~1") for part in location[1:]]
+        pointer = "#" + "".join(f"/{part}" for part in parts)
+    return FieldError(field=".".join(map(str, location)), pointer=pointer, message=message)
 
 
 class ProblemDocument(BaseModel):

@@ -9,17 +9,20 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 from lethe.kube import DATASETS, VACUUM_POLICIES
 
+from lethe_gateway import paging
 from lethe_gateway.answers import answer, responses
 from lethe_gateway.api.documents import (
     ActiveFilter,
     CallerOf,
+    Cursor,
     DatasetAnswer,
     DatasetName,
     DatasetPage,
     DecisionFilter,
+    Limit,
     ListOf,
     Namespace,
-    NamespaceList,
+    NamespacePage,
     RunPage,
     ServicesOf,
     VacuumPage,
@@ -29,7 +32,7 @@ from lethe_gateway.identity.caller import Right
 from lethe_gateway.lookup import dataset_resource, require_namespace, resource_freshness, scanned
 from lethe_gateway.problems import Kind
 from lethe_gateway.resources.changes import KINDS, StreamPlace, place_of, text_of
-from lethe_gateway.resources.datasets import dataset_of, is_active, runs_of, summary_of
+from lethe_gateway.resources.datasets import RunView, dataset_of, is_active, runs_of, summary_of
 from lethe_gateway.resources.vacuums import policy_of, vacuum_of
 from lethe_gateway.streaming import ChangeStream, EventStreamResponse
 
@@ -37,11 +40,14 @@ router = APIRouter(tags=["datasets"])
 _LIST = responses(Kind.CURSOR_EXPIRED)
 
 
-@router.get("/v1/namespaces", responses=responses())
-def list_namespaces(request: Request, services: ServicesOf, caller: CallerOf) -> NamespaceList:
+@router.get("/v1/namespaces", responses=_LIST)
+def list_namespaces(
+    request: Request, services: ServicesOf, caller: CallerOf, limit: Limit = 100, cursor: Cursor = ""
+) -> NamespacePage:
     """List the namespaces that you may see: those in which you may list Datasets."""
     own = sorted(n for n in services.settings.namespaces if services.identity.may(caller, Right.to_list(n)))
-    return answer(request, NamespaceList(items=own))  # type: ignore[return-value]
+    shown, following = paging.part_of(own, str, limit, cursor, {"namespaces": caller.key})
+    return answer(request, NamespacePage(items=shown, next_cursor=following))  # type: ignore[return-value]
 
 
 @router.get("/v1/namespaces/{namespace}/datasets", responses=_LIST)
@@ -79,20 +85,25 @@ def list_runs(
     return answer(request, RunPage(**page))  # type: ignore[return-value]
 
 
-@router.get("/v1/namespaces/{namespace}/datasets/{dataset}/runs", responses=responses(), tags=["runs"])
+@router.get("/v1/namespaces/{namespace}/datasets/{dataset}/runs", responses=_LIST, tags=["runs"])
 def list_dataset_runs(
     request: Request,
-    services: ServicesOf,
-    caller: CallerOf,
-    namespace: Namespace,
+    asked: ListOf,
     dataset: DatasetName,
     active: ActiveFilter = False,
 ) -> RunPage:
     """List the runs of one Dataset."""
-    body = dataset_resource(services, caller, namespace, dataset)
+    services, namespace = asked.services, asked.namespace
+    body = dataset_resource(services, asked.caller, namespace, dataset)
     freshness = resource_freshness(services, str(body["metadata"].get("resourceVersion") or ""))
     items = [r for r in runs_of(body) if not active or is_active(r)]
-    return answer(request, RunPage(items=items, freshness=freshness))  # type: ignore[return-value]
+    question = {"runs": f"{namespace}/{dataset}", "uid": body["metadata"].get("uid"), "active": active}
+    shown, following = paging.part_of(items, _name, asked.limit, asked.cursor, question)
+    return answer(request, RunPage(items=shown, next_cursor=following, freshness=freshness))  # type: ignore[return-value]
+
+
+def _name(run: RunView) -> str:
+    return f"{run.kind}/{run.name}"
 
 
 @router.get("/v1/namespaces/{namespace}/vacuums", responses=_LIST, tags=["vacuums"])

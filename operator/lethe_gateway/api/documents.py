@@ -15,6 +15,7 @@ from pydantic import Field
 
 from lethe_gateway.etags import ResourceFreshness, TableFreshness
 from lethe_gateway.identity.caller import Caller
+from lethe_gateway.ids import SnapshotIdText
 from lethe_gateway.lookup import ListRequest
 from lethe_gateway.problems import FieldError, Kind, Problem, unauthenticated
 from lethe_gateway.resources.datasets import DatasetSummary, DatasetView, RunView
@@ -127,7 +128,7 @@ class ResourceListPage(Page):
     freshness: ResourceFreshness
 
 
-class NamespaceList(ApiModel):
+class NamespacePage(Page):
     """The namespaces that the caller may see."""
 
     items: list[str]
@@ -181,7 +182,7 @@ class VacuumPolicyPage(ResourceListPage):
     """VacuumPolicies, in the order of their names."""
 
 
-class BatchSummary(ApiModel):
+class BatchSummary(SnapshotIdText):
     """A batch in a list."""
 
     id: str

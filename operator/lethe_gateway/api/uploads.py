@@ -9,7 +9,7 @@ from lethe.contract.schema import ApiModel
 from starlette.concurrency import run_in_threadpool
 
 from lethe_gateway import paging
-from lethe_gateway.answers import responses
+from lethe_gateway.answers import answer, responses
 from lethe_gateway.api.documents import CallerOf, Cursor, DatasetName, Limit, Namespace, ServicesOf
 from lethe_gateway.api.upload_documents import (
     CompleteRequest,
@@ -24,7 +24,7 @@ from lethe_gateway.api.upload_documents import (
 )
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.lookup import dataset_resource, require
-from lethe_gateway.problems import FieldError, Kind, Problem
+from lethe_gateway.problems import Kind, Problem, field_error
 from lethe_gateway.services import Services
 from lethe_gateway.uploads.buffers import Buffer, problem_of
 from lethe_gateway.uploads.manifest import UPLOAD_ID
@@ -67,8 +67,9 @@ def open_upload(
     return _answer(upload_of(view), 201 if new else 200, {"Location": location})
 
 
-@router.get(_BASE, responses=_problems(Kind.INVALID_CURSOR))
+@router.get(_BASE, responses=responses(Kind.FORBIDDEN, Kind.BUFFER_UNUSABLE, Kind.CATALOG_AWAY, Kind.INVALID_CURSOR))
 def list_uploads(
+    request: Request,
     services: ServicesOf,
     caller: CallerOf,
     namespace: Namespace,
@@ -83,7 +84,7 @@ def list_uploads(
     found, more = _carried_out(lambda: services.uploads.page(buffer, after, limit))
     following = paging.encode([found[-1].id], question) if more and found else None
     page = UploadPage(items=[summary_of(v) for v in found], next_cursor=following)
-    return _answer(page)  # type: ignore[return-value]
+    return answer(request, page)  # type: ignore[return-value]
 
 
 @router.get(f"{_BASE}/{{upload}}", responses=_problems())
@@ -214,7 +215,7 @@ def _require_files(services: Services, body: UploadRequest) -> None:
 
 
 def _invalid(expected: str) -> Problem:
-    error = FieldError(field="body.files", message=f"expected {expected}")
+    error = field_error(("body", "files"), f"expected {expected}")
     return Problem(Kind.INVALID_REQUEST, f"body.files: expected {expected}.", errors=(error,))
 
 

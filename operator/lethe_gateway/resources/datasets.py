@@ -23,6 +23,7 @@ from lethe.contract.status import (
 )
 from pydantic import Field
 
+from lethe_gateway.ids import SnapshotIdText
 from lethe_gateway.resources.vacuums import VacuumView
 from lethe_gateway.resources.views import ConditionView, conditions_of, part, without
 
@@ -54,7 +55,7 @@ class TableName(TableSpec):
 
 
 @without("sequence_number", "ledger", "accepted_head")
-class TableStatusView(TableStatus):
+class TableStatusView(TableStatus, SnapshotIdText):
     """The table as the operator last read it."""
 
 

@@ -15,6 +15,7 @@ from lethe.contract.status import (
 )
 from pydantic import Field
 
+from lethe_gateway.ids import SnapshotIdText, VacuumSnapshotIdText
 from lethe_gateway.resources.views import ConditionView, conditions_of, part, without
 
 SHOWN_IDS: Final = 1000
@@ -33,11 +34,11 @@ class RestatementPlanView(RestatementPlan):
 
 
 @without("already_deleted_batch_ids_count")
-class RestatementResultView(RestatementResult):
+class RestatementResultView(RestatementResult, SnapshotIdText):
     """What the commit did."""
 
 
-class ErasureView(ErasureStatus):
+class ErasureView(ErasureStatus, VacuumSnapshotIdText):
     """Whether the bytes are gone."""
 
     blocked_by: tuple[str, ...] = Field(default_factory=tuple)

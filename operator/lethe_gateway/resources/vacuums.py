@@ -16,11 +16,12 @@ from lethe.contract.status import (
 from lethe.contract.vacuum_policy import VacuumPolicySpec, Window
 from pydantic import Field
 
+from lethe_gateway.ids import SnapshotIdText
 from lethe_gateway.resources.views import ConditionView, conditions_of, part, without
 
 
 @without("run", "state")
-class VacuumPlanView(VacuumPlan):
+class VacuumPlanView(VacuumPlan, SnapshotIdText):
     """What the next vacuum would do, planned from metadata."""
 
 

@@ -23,6 +23,7 @@ from lethe.ledger.tombstone import Erasure
 from lethe.restatement.plan import name_of
 from pydantic import BaseModel, ConfigDict, Field
 
+from lethe_gateway.ids import SnapshotIdText
 from lethe_gateway.problems import Kind, Problem
 
 
@@ -205,7 +206,7 @@ class PurgeState(StrEnum):
     """The table of batches does not show the ledger of the head."""
 
 
-class Purge(ApiModel):
+class Purge(SnapshotIdText):
     """Whether the rows of the batch have left the data files of the table."""
 
     state: PurgeState
@@ -257,7 +258,7 @@ class BatchEventType(StrEnum):
     ERASURE_VERIFIED = "ErasureVerified"
 
 
-class BatchEvent(ApiModel):
+class BatchEvent(SnapshotIdText):
     """One thing that happened to a batch."""
 
     type: BatchEventType

@@ -21,7 +21,7 @@ from lethe.buffer.upload import Known, judge_entry
 from lethe.storage.s3 import S3Uploads, part_bytes_of, part_sizes
 from lethe.uri import Backend, backend_of
 
-from lethe_gateway.problems import FieldError, Kind, Problem, not_found
+from lethe_gateway.problems import FieldError, Kind, Problem, field_error, not_found
 from lethe_gateway.settings import UploadSettings
 from lethe_gateway.uploads import check, opening
 from lethe_gateway.uploads import opening as stored
@@ -347,7 +347,7 @@ class Uploads:
         """
         unknown = sorted(given.keys() - {entry.path for entry in record.manifest.files})
         if unknown:
-            errors = tuple(FieldError(field="body.files", message=f"the upload has no file {path}") for path in unknown)
+            errors = tuple(field_error(("body", "files"), f"the upload has no file {path}") for path in unknown)
             raise Problem(
                 Kind.INVALID_REQUEST,
                 f"The upload has no file {unknown[0]}. Name files of the upload.",
