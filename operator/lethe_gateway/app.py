@@ -116,9 +116,11 @@ def openapi(app: FastAPI) -> dict[str, Any]:
 def _require_only_values(schema: dict[str, Any]) -> None:
     """What may be null is left out of answers instead. Pydantic requires it, if it is computed."""
     properties = schema.get("properties", {})
-    if required := schema.pop("required", None):
-        kept = [name for name in required if {"type": "null"} not in properties[name].get("anyOf", ())]
-        schema |= {"required": kept} if kept else {}
+    schema["required"] = [
+        n for n in schema.get("required", ()) if {"type": "null"} not in properties[n].get("anyOf", ())
+    ]
+    if not schema["required"]:
+        del schema["required"]
 
 
 def _remove_unused(schemas: dict[str, Any], document: dict[str, Any]) -> None:
