@@ -200,6 +200,21 @@ def test_an_abandoned_upload_leaves_nothing_in_the_store(lake: Lake) -> None:
     assert not lake.s3.client.list_multipart_uploads(Bucket=lake.bucket).get("Uploads")
 
 
+def test_the_list_of_uploads_has_pages_and_an_etag(lake: Lake) -> None:
+    with lake.client() as client:
+        opened = {lake.open(client, lake.new_id(), {"a.parquet": parquet(n)})["id"] for n in range(3)}
+        first = client.get(lake.path, params={"limit": 1})
+        seen, page = [item["id"] for item in first.json()["items"]], first
+        while cursor := page.json().get("nextCursor"):
+            page = client.get(lake.path, params={"limit": 1, "cursor": cursor})
+            seen += [item["id"] for item in page.json()["items"]]
+        again = client.get(lake.path, params={"limit": 1}, headers={"If-None-Match": first.headers["etag"]})
+
+    assert opened <= set(seen)
+    assert len(seen) == len(set(seen))
+    assert again.status_code == 304
+
+
 def test_small_files_may_go_through_the_gateway(lake: Lake) -> None:
     batch_id, content = lake.new_id(), parquet(1, 2)
     with lake.client() as client, lake.client(replica=1) as other:
