@@ -149,20 +149,23 @@ class Reconciler:
         return Next(decided.look_again, idle=True)
 
     def _make_way(self, decided: MakingWay) -> None:
-        name, pod, ended = self.settings.warm_drivers.name, decided.pod, False
+        pod, ends = decided.pod, decided.ends
         if pod is None or decided.until is None:
             return
         mailboxes = {n: keep_away(self.kube, n, decided.until, self.settings) for n in decided.stay_away}
-        if (ends := decided.ends) is not None:
-            mailbox = mailboxes.get(ends) or self.objects.fresh_config_map(self.kube, ends, name)
-            ended = mailbox is not None and end_idle(self.kube, self.objects.job(ends, name), mailbox)
-        if ended:
-            self.metrics.warm_driver_made_way(str(ends))
-            text = (
-                f"The idle warm driver of namespace {ends} ends, because no node has room for {pod.name}: {pod.message}"
-            )
-            event = Event("Dataset", pod.dataset, Verdict(Reason.WARM_DRIVER_MADE_WAY, text))
-            events.post(self.kube, pod.namespace, (event,), {("Dataset", pod.dataset): pod.dataset_uid})
+        if ends is None:
+            return
+        name = self.settings.warm_drivers.name
+        mailbox = mailboxes.get(ends) or self.objects.fresh_config_map(self.kube, ends, name)
+        if mailbox is None or not end_idle(self.kube, self.objects.job(ends, name), mailbox):
+            return
+        log.info("the idle warm driver of namespace %s makes way for pod %s/%s", ends, pod.namespace, pod.name)
+        self.metrics.warm_driver_made_way(ends)
+        # Who reads the event may not know the other namespaces.
+        whose = "The idle warm driver of the namespace" if ends == pod.namespace else "An idle warm driver"
+        text = f"{whose} ended, because no node has room for {pod.name}: {pod.message}"
+        event = Event("Dataset", pod.dataset, Verdict(Reason.WARM_DRIVER_MADE_WAY, text))
+        events.post(self.kube, pod.namespace, (event,), {("Dataset", pod.dataset): pod.dataset_uid})
 
     def dataset(self, key: Key) -> Next | None:
         """Reconcile a Dataset and its Restatements."""

@@ -221,6 +221,18 @@ def test_an_idle_warm_driver_ends_and_an_event_says_why() -> None:
     assert again == Next(NOW + LOOK_AGAIN, idle=True)
 
 
+def test_one_of_another_namespace_ends_if_there_is_none_and_the_event_does_not_name_it() -> None:
+    server = a_server("other")
+    server.create(PODS, "ns", a_pod())
+
+    reconciled(server)
+
+    assert drivers(server) == set()
+    (event,) = events(server)
+    assert event["metadata"]["namespace"] == "ns"
+    assert "other" not in event["note"]
+
+
 def test_a_run_that_arrives_meanwhile_keeps_it() -> None:
     """The mailbox looks empty until the warm driver is told to stay away."""
     server = a_server("ns")
