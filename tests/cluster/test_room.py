@@ -11,7 +11,7 @@ import pytest
 from kubernetes.utils import parse_quantity
 
 from tests.cluster.install import image
-from tests.cluster.kube import Cluster, Object
+from tests.cluster.kube import Cluster, Object, condition
 from tests.cluster.lake import Rows, a_table_of, rows_of
 from tests.cluster.story import A_JOB, RUN_SECONDS, WARM, ClusterStory
 from tests.support.clock import wait_until
@@ -94,19 +94,24 @@ def filled(cluster: Cluster) -> Iterator[None]:
     container = {
         "name": "nothing",
         "image": image("LETHE_OPERATOR_IMAGE"),
-        "command": ["python", "-c", "import signal; signal.sigwait([signal.SIGTERM])"],
+        "command": ["python", "-c", "import signal; signal.pause()"],
         "resources": {"requests": {"cpu": f"{millis}m"}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     spec = {
         "containers": [container],
         "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": 5,
+        "terminationGracePeriodSeconds": 1,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
     }
     cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "fills-the-node"}, "spec": spec})
     try:
-        cluster.run("wait", "--for=condition=Ready", "pod/fills-the-node", f"--timeout={STARTS_SECONDS}s")
+        cluster.wait_for(
+            "pod/fills-the-node",
+            lambda pod: condition(pod, "Ready").get("status") == "True",
+            within_seconds=STARTS_SECONDS,
+            why="the pod that fills the node",
+        )
         yield
     finally:
         cluster.delete("pod/fills-the-node")
