@@ -10,21 +10,21 @@ different files never mix.
 The command `lethe put`. I/O.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 from lethe import ledger_store
 from lethe.base.errors import InputError
-from lethe.base.ids import MAX_BATCH_ID_LENGTH, batch_id_of_folder
 from lethe.buffer.digest import WaitingBatch
-from lethe.buffer.upload import BufferUpload, Known, LocalFile, data_files, judge_entry, plan_upload, strangers
+from lethe.buffer.upload import BufferUpload, Known, LocalFile, judge_entry, plan_upload, strangers
 from lethe.cli.output import print_document, progress, working
-from lethe.client import Ingest, Uploaded
+from lethe.client import Ingest
 from lethe.contract.dataset import BufferSpec
-from lethe.contract.settings import RFC_4180, ConsolidationMode, SchemaEvolution
+from lethe.contract.settings import RFC_4180, BufferLayout, ConsolidationMode, SchemaEvolution
 from lethe.decoder.process import NoDecoder
 from lethe.guards import claim as guards
 from lethe.iceberg import catalogs
@@ -33,15 +33,25 @@ from lethe.ingest.buffer_files import ReadSettings
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.checking import check_files, columns_of
 from lethe.ingest.schema_fit import named_folders, path_columns
-from lethe.ledger.ledger import get_many
+from lethe.ledger.ledger import BatchEntry, get_many
 from lethe.storage.object_store import ObjectStore, open_store
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
+from rich.progress import TaskID
 
 from lethe_kubectl import lookup
 from lethe_kubectl.dry_run import print_plan_of_put
+from lethe_kubectl.local_batches import (
+    NAME,
+    LocalBatch,
+    batches_in,
+    batches_of_folders,
+    batches_of_manifest,
+    require_distinct,
+)
 from lethe_kubectl.lookup import gateway_options, one, target_options, use_catalogs
+from lethe_kubectl.many import AT_ONCE, Outcome, finish, put_many
 from lethe_kubectl.target import Choice, Gateway, connected
 
 
@@ -49,8 +59,7 @@ def check_local_files(
     table: Table,
     batch_column: str,
     batch_id: str,
-    files: list[Path],
-    folder: Path,
+    files: Mapping[str, Path],
     buffer: BufferSpec,
     add_columns: bool,
     on_file: Callable[[], object],
@@ -59,7 +68,7 @@ def check_local_files(
 
     Args:
         table: The table.
-        folder: The batch's; files may be in folders below it that name values.
+        files: By their paths in the batch, whose folders may name values.
         add_columns: `spec.schemaEvolution` is AddColumns.
         on_file: Called after each file.
 
@@ -74,8 +83,10 @@ def check_local_files(
         columns = columns_of(table.schema())
     except InputError as e:
         raise InputError(e.reason, f"{e.message}. Put the files with --no-check.") from None
-    root, uris = f"file://{folder}", [(path, f"file://{path}") for path in files]
-    tasks = [FileTask(batch_id, u, p.stat().st_size, folders=named_folders(u, root)) for p, u in uris]
+    tasks = [
+        FileTask(batch_id, f"file://{p}", p.stat().st_size, folders=named_folders(f"/{path}", "/"))
+        for path, p in files.items()
+    ]
     settings = ReadSettings(
         batch_column,
         {},
@@ -97,23 +108,28 @@ _PIECE: Final = 8 * 1024 * 1024  # bytes that are compared at once
 
 
 def is_there(store: ObjectStore, upload: BufferUpload) -> bool:
-    """Whether the buffer holds the whole batch.
+    """Whether the buffer holds the whole batch, by the names and sizes of its objects.
 
     Raises:
         InputError: `OtherFiles`, if it holds other files of this id.
     """
-    listed = list(store.list(upload.folder)) if upload.marker else []
-    if others := strangers(upload, listed):
+    if upload.marker:
+        listed = list(store.list(upload.folder))
+    else:
+        listed = [o for o in map(store.head, upload.files) if o is not None]
+    sizes = {o.key: o.size for o in listed}
+    others = strangers(upload, listed) if upload.marker else []
+    others += [uri for uri, file in upload.files.items() if sizes.get(uri, file.size) != file.size]
+    if others:
         raise _other(others[0], upload)
-    if upload.marker and all(o.key != upload.marker for o in listed):
-        return False
-    return all(store.head(uri) is not None for uri in upload.files)
+    return all(uri in sizes for uri in (*upload.files, *([upload.marker] if upload.marker else [])))
 
 
-def transfer(store: ObjectStore, upload: BufferUpload, folder: Path, on_file: Callable[[], object]) -> int:
+def transfer(store: ObjectStore, upload: BufferUpload, files: Mapping[str, Path], on_file: Callable[[], object]) -> int:
     """Write what is missing.
 
     Args:
+        files: By their paths in the batch.
         on_file: Called after each file, written or found.
 
     Returns:
@@ -125,9 +141,10 @@ def transfer(store: ObjectStore, upload: BufferUpload, folder: Path, on_file: Ca
     """
     written = 0
     for uri, file in upload.files.items():
-        if store.head(uri) is None and store.put_if_absent(uri, (folder / file.path).read_bytes()):
+        path = files[file.path]
+        if store.head(uri) is None and store.put_if_absent(uri, path.read_bytes()):
             written += 1
-        elif not _is_same(store, uri, folder / file.path):
+        elif not _is_same(store, uri, path):
             raise _other(uri, upload)
         on_file()
     if upload.marker:
@@ -161,116 +178,100 @@ def _other(uri: str, upload: BufferUpload) -> InputError:
     )
 
 
-def put_through(gateway: Gateway, namespace: str, dataset: str, folder: Path, given: str) -> Uploaded:
+def gateway_client(gateway: Gateway, namespace: str, dataset: str) -> Ingest:
+    """A client for one Dataset, which threads may share."""
+    ca_file = str(gateway.ca_file) if gateway.ca_file is not None else None
+    return Ingest(gateway.url, namespace, dataset, gateway.token, ca_file)
+
+
+def put_through(ingest: Ingest, batch: LocalBatch, on_bytes: Callable[[int], object] = lambda _: None) -> Outcome:
     """Upload a folder as one batch.
 
-    Args:
-        given: The id of the batch; "": the name of the folder, without `<column>=`.
-
     Raises:
-        InputError: The user has to change something.
+        InputError: `NeedsFolder`, and the problems that the gateway reports.
         TransientError: A dependency is temporarily unavailable.
     """
-    column, _, encoded = folder.name.partition("=")
-    batch_id = given or (batch_id_of_folder(column, folder.name) if encoded else None)
-    size = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
-    ca_file = str(gateway.ca_file) if gateway.ca_file is not None else None
-    with Ingest(gateway.url, namespace, dataset, gateway.token, ca_file) as ingest, progress() as bar:
-        task = bar.add_task("uploading", total=size)
-        return ingest.put(batch_id or folder.name, folder, lambda sent: bar.advance(task, sent))
+    if batch.folder is None:
+        raise InputError("NeedsFolder", "with --gateway a batch is a folder. Put its files into one.")
+    uploaded = ingest.put(batch.batch_id, batch.folder, on_bytes)
+    return Outcome(uploaded.batch_id, "", uploaded.files, uploaded.bytes, None, "put")
 
 
-_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+@dataclass(frozen=True)
+class BufferTarget:
+    """Where the batches of a Dataset go, and what is known of them."""
+
+    dataset: Dataset
+    table: Table | None
+    """None: the operator has not created it yet."""
+    entries: Mapping[str, BatchEntry]
+    """Of the ledger, by batch id."""
+    store: ObjectStore
+
+    def upload_of(self, batch_id: str, files: Mapping[str, Path]) -> BufferUpload:
+        """Which file becomes which object.
+
+        Raises:
+            InputError: As `plan_upload`.
+        """
+        buffer, local_files = self.dataset.spec.buffer, [LocalFile(f, p.stat().st_size) for f, p in files.items()]
+        return plan_upload(buffer.uri, buffer.layout, self.dataset.spec.batch_column, batch_id, local_files)
 
 
-@click.command()
-@click.argument("dataset", shell_complete=lookup.datasets)
-@click.argument("source", metavar="FOLDER", type=_FOLDER)
-@click.option("--batch", "given", default="", help="The id of the batch. Default: the name of the folder.")
-@click.option("--no-check", is_flag=True, help="Do not read the files before the upload.")
-@click.option(
-    "--dry-run",
-    is_flag=True,
-    help="Write nothing: check the files, and print the plan of the Dataset as `lethe plan` does.",
-)
-@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml", "name"]), default="text", show_default=True)
-@gateway_options
-@target_options
-def put(
-    dataset: str,
-    source: Path,
-    given: str,
-    no_check: bool,
-    dry_run: bool,
-    output: str,
-    gateway: Gateway | None,
-    choice: Choice,
-) -> None:
-    """Put the files of a local FOLDER as one batch into the buffer of a DATASET.
+def target_of(of: Dataset, batch_ids: Sequence[str]) -> BufferTarget:
+    """Open the table, the ledger and the buffer of a Dataset.
 
-    First reads them as a consolidation would, and refuses what that would refuse. Writes each object only if it is absent, and
-    last what completes the batch, so an interrupted command can be repeated. The same batch again changes nothing. Uses your own
-    credentials: those of the Dataset's catalog in .pyiceberg.yaml.
+    Args:
+        batch_ids: Of those that may be put.
 
-    With --gateway it needs neither these nor access to the cluster: the gateway checks the files, after the upload. The token
-    comes from --token-file or the variable LETHE_GATEWAY_TOKEN.
+    Raises:
+        InputError: `BufferLocal`, and what opening the table and the store raises.
     """
-    if gateway is not None:
-        if no_check or dry_run:
-            raise click.UsageError(
-                "--no-check and --dry-run do not work with --gateway: it checks the files after the upload."
-            )
-        # needs requests, which no other command does
-
-        uploaded = put_through(gateway, choice.namespace or "default", dataset, source.resolve(), given)
-        what = {"files": uploaded.files, "bytes": uploaded.bytes, "rows": None, "done": "put"}
-        _print(dataset, uploaded.batch_id, "", what, False, output)
-        return
-    with connected(choice) as at:
-        document = one(at, "dataset", dataset)
-        use_catalogs(at, document)
-    of, folder = parse_dataset(document), source.resolve()
-    batch_id = id_of(folder.name, of.spec.batch_column, given)
-    files = data_files(
-        LocalFile(p.relative_to(folder).as_posix(), p.stat().st_size) for p in folder.rglob("*") if p.is_file()
-    )
-    upload = plan_upload(of.spec.buffer.uri, of.spec.buffer.layout, of.spec.batch_column, batch_id, files)
     properties = catalogs.properties(of.spec.table.catalog)
     _require_reachable(of, catalogs.is_local(properties))
     with working("reading the ledger"):
         table = _table(of)
-        known = _known(of, table, upload)
-    store = open_store(of.spec.buffer.uri, properties)
-    is_same = known is Known.SAME or is_there(store, upload)
-    rows = None if no_check or known is Known.SAME or table is None else _checked(of, table, upload, folder)
-    written = 0
-    if not dry_run and known is not Known.SAME:
-        with progress() as bar:
-            task = bar.add_task("uploading", total=len(upload.files))
-            written = transfer(store, upload, folder, lambda: bar.advance(task))
-    done = "unchanged" if is_same and not written else "put"
-    what = {"files": len(upload.files), "bytes": upload.bytes, "rows": rows, "done": done}
-    _print(of.meta.name, batch_id, upload.folder, what, dry_run, output)
-    if dry_run and output == "text" and done == "put":
-        now = datetime.now(UTC)
-        waiting = WaitingBatch(batch_id, upload.folder, upload.bytes, now, "", len(upload.files))
-        print_plan_of_put(at, dataset, waiting)
+        entries: Mapping[str, BatchEntry] = {}
+        if table is not None:
+            facts = observe(table, of.spec.batch_column, of.spec.table.name)
+            entries = get_many(ledger_store.load(table.io, facts).ledger.batches, batch_ids)
+    return BufferTarget(of, table, entries, open_store(of.spec.buffer.uri, properties))
 
 
-def id_of(folder_name: str, batch_column: str, given: str) -> str:
-    """The id of the batch: the given one, or that of the folder's name.
+def put_batch(
+    target: BufferTarget,
+    batch: LocalBatch,
+    check: bool,
+    dry_run: bool,
+    is_repeatable: bool,
+    on_file: Callable[[str, int], object] = lambda _what, _files: None,
+) -> Outcome:
+    """Put one batch into the buffer.
+
+    Args:
+        check: Read the files first, as a consolidation would.
+        is_repeatable: A batch that is complete in the buffer, by the names and sizes of its files, is left alone. Otherwise the
+            contents are compared.
+        on_file: Called after each file with what was done to it, and the number of files.
 
     Raises:
-        InputError: `InvalidBatchId`.
+        InputError: With the reason of a refusal, and others.
+        TransientError: The store refused a request or did not answer.
     """
-    batch_id = given or batch_id_of_folder(batch_column, folder_name) or folder_name
-    if not 1 <= len(batch_id) <= MAX_BATCH_ID_LENGTH:
-        raise InputError(
-            "InvalidBatchId",
-            f"the batch id {batch_id[:80]!r} has {len(batch_id)} characters, expected 1 to {MAX_BATCH_ID_LENGTH}. Name "
-            "one with --batch.",
-        )
-    return batch_id
+    files = batch.files()
+    upload = target.upload_of(batch.batch_id, files)
+    is_promoted = judge_entry(upload, target.entries.get(batch.batch_id)) is Known.SAME
+    is_same = is_promoted or is_there(target.store, upload)
+    rows, written = None, 0
+    if not is_promoted and not (is_same and is_repeatable):
+        if check and target.table is not None:
+            rows = _checked(
+                target.dataset, target.table, batch.batch_id, files, lambda: on_file("checking", len(files))
+            )
+        if not dry_run:
+            written = transfer(target.store, upload, files, lambda: on_file("uploading", len(files)))
+    done = "unchanged" if is_same and not written else "put"
+    return Outcome(batch.batch_id, upload.folder, len(files), upload.bytes, rows, done)
 
 
 def _require_reachable(of: Dataset, catalog_is_local: bool) -> None:
@@ -296,57 +297,162 @@ def _table(of: Dataset) -> Table | None:
         return None
 
 
-def _known(of: Dataset, table: Table | None, upload: BufferUpload) -> Known:
-    """What is known of the batch.
-
-    Raises:
-        InputError: `BatchIdUsed`.
-    """
-    if table is None:
-        return Known.NEW
-    facts = observe(table, of.spec.batch_column, of.spec.table.name)
-    entries = get_many(ledger_store.load(table.io, facts).ledger.batches, [upload.batch_id])
-    return judge_entry(upload, entries.get(upload.batch_id))
-
-
-def _checked(of: Dataset, table: Table, upload: BufferUpload, folder: Path) -> int:
+def _checked(of: Dataset, table: Table, batch_id: str, files: Mapping[str, Path], on_file: Callable[[], object]) -> int:
     """The number of rows.
 
     Raises:
         InputError: With the reason of the refusal.
     """
-    if of.spec.consolidation.mode is ConsolidationMode.REGISTER:
+    add_columns = of.spec.schema_evolution is SchemaEvolution.ADD_COLUMNS
+    return check_local_files(table, of.spec.batch_column, batch_id, files, of.spec.buffer, add_columns, on_file)
+
+
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("dataset", shell_complete=lookup.datasets)
+@click.argument("folders", metavar="[FOLDER]...", nargs=-1, type=_FOLDER)
+@click.option(
+    "--each", is_flag=True, help="Each folder directly in FOLDER is a batch. For a buffer of files, also each file."
+)
+@click.option(
+    "--manifest",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="Batches by a CSV file with the columns batch,folder or batch,file; or by JSON lines with batch, and folder or files. "
+    "- reads standard input.",
+)
+@click.option(
+    "--batch",
+    "given",
+    default="",
+    help="The id of the batch. {name} stands for the name of the folder.  [default: {name}]",
+)
+@click.option(
+    "--parallel",
+    type=click.IntRange(1, 64),
+    default=AT_ONCE,
+    show_default=True,
+    help="How many batches are put at once.",
+)
+@click.option("--no-check", is_flag=True, help="Do not read the files before the upload.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Write nothing: check the files. For one batch, print the plan of the Dataset as `lethe plan` does.",
+)
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml", "name"]), default="text", show_default=True)
+@gateway_options
+@target_options
+def put(
+    dataset: str,
+    folders: tuple[Path, ...],
+    each: bool,
+    manifest: Path | None,
+    given: str,
+    parallel: int,
+    no_check: bool,
+    dry_run: bool,
+    output: str,
+    gateway: Gateway | None,
+    choice: Choice,
+) -> None:
+    """Put the files of local folders into the buffer of a DATASET. Each FOLDER is one batch.
+
+    First reads them as a consolidation would, and refuses what that would refuse. Writes each object only if it is absent, and
+    last what completes the batch, so an interrupted command can be repeated. The same batch again changes nothing. Uses your own
+    credentials: those of the Dataset's catalog in .pyiceberg.yaml.
+
+    Several folders, --each and --manifest put many batches. Those that are complete already, by the names and sizes of their
+    files, are skipped. A batch that fails does not stop the others; then the exit code is 1, and the same command tries again
+    what failed.
+
+    With --gateway it needs neither these nor access to the cluster: the gateway checks the files, after the upload. The token
+    comes from --token-file or the variable LETHE_GATEWAY_TOKEN.
+    """
+    if bool(folders) == (manifest is not None) or (each and not folders):
+        raise click.UsageError("Name folders, or a --manifest.")
+    is_one = len(folders) == 1 and not each
+    if given and NAME not in given and not is_one:
+        raise click.UsageError(f"--batch of several batches needs {NAME}.")
+    roots = [f.resolve() for f in folders]
+    if gateway is not None:
+        if no_check or dry_run:
+            raise click.UsageError(
+                "--no-check and --dry-run do not work with --gateway: it checks the files after the upload."
+            )
+        batches = _batches(roots, each, manifest, given, BufferLayout.DIRECTORY, "")
+        with gateway_client(gateway, choice.namespace or "default", dataset) as ingest:
+            if not is_one:
+                finish(dataset, put_many(batches, lambda b: put_through(ingest, b), parallel), False, output)
+                return
+            with progress() as bar:
+                total = sum(p.stat().st_size for p in batches[0].files().values())
+                task = bar.add_task("uploading", total=total)
+                outcome = put_through(ingest, batches[0], lambda sent: bar.advance(task, sent))
+        _print(dataset, outcome, False, output)
+        return
+    with connected(choice) as at:
+        document = one(at, "dataset", dataset)
+        use_catalogs(at, document)
+    of = parse_dataset(document)
+    batches = _batches(roots, each, manifest, given, of.spec.buffer.layout, of.spec.batch_column)
+    target = target_of(of, [b.batch_id for b in batches])
+    if of.spec.consolidation.mode is ConsolidationMode.REGISTER and not no_check and target.table is not None:
         click.echo("lethe: whether the files can be registered unchanged is checked by the run.", err=True)
-    files = [folder / f.path for f in upload.files.values()]
+    if not is_one:
+        many = put_many(batches, lambda b: put_batch(target, b, not no_check, dry_run, is_repeatable=True), parallel)
+        finish(of.meta.name, many, dry_run, output)
+        return
     with progress() as bar:
-        task = bar.add_task("checking", total=len(files))
-        return check_local_files(
-            table,
-            of.spec.batch_column,
-            upload.batch_id,
-            files,
-            folder,
-            of.spec.buffer,
-            of.spec.schema_evolution is SchemaEvolution.ADD_COLUMNS,
-            lambda: bar.advance(task),
-        )
+        tasks: dict[str, TaskID] = {}
+
+        def on_file(what: str, files: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=files)
+            bar.advance(tasks[what])
+
+        outcome = put_batch(target, batches[0], not no_check, dry_run, is_repeatable=False, on_file=on_file)
+    _print(of.meta.name, outcome, dry_run, output)
+    if dry_run and output == "text" and outcome.done == "put":
+        now = datetime.now(UTC)
+        waiting = WaitingBatch(outcome.batch_id, outcome.uri, outcome.bytes, now, "", outcome.files)
+        print_plan_of_put(at, dataset, waiting)
 
 
-def _print(dataset: str, batch_id: str, uri: str, what: dict[str, Any], dry_run: bool, output: str) -> None:
+def _batches(
+    folders: Sequence[Path], each: bool, manifest: Path | None, template: str, layout: BufferLayout, batch_column: str
+) -> list[LocalBatch]:
+    """The batches that the arguments name.
+
+    Raises:
+        InputError: `DuplicateBatch`, `InvalidBatchId`, `InvalidManifest`, `NoBatches`.
+    """
+    if manifest is not None:
+        base = Path.cwd() if str(manifest) == "-" else manifest.resolve().parent
+        with click.open_file(str(manifest), encoding="utf-8-sig") as file:
+            batches = batches_of_manifest(file.read(), base)
+    elif each:
+        batches = []
+        for folder in folders:
+            found, others = batches_in(folder, layout, batch_column, template)
+            batches += found
+            if others:
+                click.echo(f"lethe: {others} files directly in {folder} belong to no batch.", err=True)
+        if not batches:
+            raise InputError("NoBatches", f"{folders[0]} contains no folder, so there is no batch to put.")
+    else:
+        batches = batches_of_folders(folders, batch_column, template)
+    require_distinct(batches)
+    return batches
+
+
+def _print(dataset: str, outcome: Outcome, dry_run: bool, output: str) -> None:
     dry = " (dry run)" if dry_run else ""
     match output:
         case "json" | "yaml":
-            document = {
-                "dataset": dataset,
-                "batch": batch_id,
-                **({"uri": uri} if uri else {}),
-                **what,
-                "dryRun": dry_run,
-            }
-            print_document(document, output)
+            print_document({"dataset": dataset, **outcome.to_document(), "dryRun": dry_run}, output)
         case "name":
-            click.echo(batch_id)
+            click.echo(outcome.batch_id)
         case _:
-            rows = f", {what['rows']} rows" if what["rows"] is not None else ""
-            size = f"{what['files']} files, {what['bytes']} bytes{rows}"
-            click.echo(f"dataset/{dataset} batch {batch_id} {what['done']}{dry}: {size}")
+            click.echo(f"dataset/{dataset} batch {outcome.batch_id} {outcome.done}{dry}: {outcome.text()}")

@@ -53,7 +53,7 @@ COMMANDS: Final = {
     "local": Entry("lethe_local.cli", "local", "Run Lethe on this machine, without a cluster.", "local"),
     "logs": Entry("lethe_kubectl.logs", "logs", "Show the log of a run, or of a Dataset's newest run.", "kubectl"),
     "plan": Entry("lethe_plan.command", "plan", "Say what an apply of YAML files would change.", "plan"),
-    "put": Entry("lethe_kubectl.put", "put", "Put a local folder as one batch into a buffer.", "kubectl"),
+    "put": Entry("lethe_kubectl.put", "put", "Put local folders as batches into a buffer.", "kubectl"),
     "read": Entry("lethe.cli.read", "read", "Print the rows of a table, without the rows of deleted batches."),
     "replay": Entry(_RESOURCES, "replay", "Replace batches of a Dataset with a new batch.", "kubectl"),
     "revert": Entry(_RESOURCES, "revert", "Delete batches of a Dataset.", "kubectl"),

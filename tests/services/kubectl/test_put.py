@@ -15,7 +15,8 @@ from lethe.buffer.upload import LocalFile, plan_upload
 from lethe.contract.settings import BufferLayout
 from lethe.storage.local_store import LocalStore
 from lethe_kubectl import put as transfers
-from lethe_kubectl.put import id_of, transfer
+from lethe_kubectl.local_batches import id_of
+from lethe_kubectl.put import transfer
 
 from tests.services.kubectl.conftest import LocalApi
 from tests.support.builders import a_batch
@@ -89,7 +90,7 @@ def test_two_that_put_different_files_under_one_id_never_mix(tmp_path: Path) -> 
         )
         barrier.wait(timeout=60)
         try:
-            transfer(store, upload, folder, lambda: None)
+            transfer(store, upload, {"p.csv": folder / "p.csv"}, lambda: None)
             ends.append(content)
         except transfers.InputError as e:
             ends.append(e.reason)

@@ -8,6 +8,7 @@ from lethe.base.errors import InputError
 from lethe.buffer.upload import BufferUpload, LocalFile, plan_upload
 from lethe.contract.settings import BufferLayout
 from lethe.storage.object_store import StoreError, open_store
+from lethe_kubectl.local_batches import LocalBatch
 from lethe_kubectl.put import is_there, transfer
 
 from tests.support.buffers import batches_in
@@ -34,12 +35,12 @@ def test_a_batch_is_whole_after_an_upload_and_a_repetition_writes_nothing(s3: S3
     upload, store = an_upload(bucket, folder), open_store(f"s3://{bucket}/buffer", s3.properties())
     before = is_there(store, upload)
 
-    written = transfer(store, upload, folder, lambda: None)
+    written = transfer(store, upload, LocalBatch(ID, folder).files(), lambda: None)
 
     (batch,) = batches_in(f"s3://{bucket}/buffer", s3.properties())
     assert (batch.id, batch.complete, len(batch.data_objects)) == (ID, True, 2)
     assert (before, written, is_there(store, upload)) == (False, 2, True)
-    assert transfer(store, upload, folder, lambda: None) == 0
+    assert transfer(store, upload, LocalBatch(ID, folder).files(), lambda: None) == 0
 
 
 def test_an_object_with_another_content_is_never_overwritten(s3: S3, folder: Path) -> None:
@@ -49,7 +50,7 @@ def test_an_object_with_another_content_is_never_overwritten(s3: S3, folder: Pat
     store.put(uri, b"v\n9\n")  # as long as ours
 
     with pytest.raises(InputError, match="OtherFiles"):
-        transfer(store, upload, folder, lambda: None)
+        transfer(store, upload, LocalBatch(ID, folder).files(), lambda: None)
 
     found = store.read(uri)
     assert found is not None
@@ -63,6 +64,6 @@ def test_without_the_right_to_write_nothing_is_written(s3: S3, folder: Path) -> 
     upload, store = an_upload(bucket, folder), open_store(f"s3://{bucket}/buffer", s3.properties(READER))
 
     with pytest.raises(StoreError, match=bucket):
-        transfer(store, upload, folder, lambda: None)
+        transfer(store, upload, LocalBatch(ID, folder).files(), lambda: None)
 
     assert list(batches_in(f"s3://{bucket}/buffer", s3.properties())) == []

@@ -318,7 +318,13 @@ def by_put(site: Site, file: Path, folder: Path) -> int | str:
     add = spec.schema_evolution is SchemaEvolution.ADD_COLUMNS
     try:
         return check_local_files(
-            site.table, "batch_id", "B", [file], folder, spec.buffer, add, lambda: seen.append(None)
+            site.table,
+            "batch_id",
+            "B",
+            {file.relative_to(folder).as_posix(): file},
+            spec.buffer,
+            add,
+            lambda: seen.append(None),
         )
     except InputError as e:
         said = e.message.removesuffix(". Nothing was put into the buffer.")
