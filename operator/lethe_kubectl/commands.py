@@ -10,13 +10,15 @@ from typing import IO, Any, Final
 import click
 from lethe.base.errors import InputError
 from lethe.cli.output import output_option, print_document, print_table, print_text, watch_option, watched
-from lethe.kube import DATASETS, RESTATEMENTS, AlreadyExists, Away, KubeError, ResourceKind
+from lethe.contract.settings import Operation
+from lethe.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, AlreadyExists, Away, KubeError, ResourceKind
 from lethe_operator.resources import manifests
 from lethe_operator.resources.manifests import Note
 
 from lethe_kubectl import lookup
 from lethe_kubectl import status as run_rows
 from lethe_kubectl.dry_run import print_plan
+from lethe_kubectl.id_lists import config_map, create_list, put_list, too_long_to_print, with_list
 from lethe_kubectl.logs import follow, same_as
 from lethe_kubectl.lookup import (
     KINDS,
@@ -28,6 +30,7 @@ from lethe_kubectl.lookup import (
     one,
     target_options,
 )
+from lethe_kubectl.selection import Selection, require_some, selected, selection_options
 from lethe_kubectl.status import HEADERS, OPTIONAL, WIDE, WaitGoal, rows
 from lethe_kubectl.target import Choice, Connection, connected
 from lethe_kubectl.why import Related
@@ -139,12 +142,15 @@ def why(choice: Choice, resource: tuple[str, ...], output: str) -> None:
 
 @click.command()
 @click.argument("dataset", shell_complete=lookup.datasets)
-@click.argument("batch", nargs=-1, required=True)
+@click.argument("batch", nargs=-1)
+@selection_options
 @note_options
 @change_options
 @target_options
-def revert(dataset: str, batch: tuple[str, ...], note: Note, **how: Any) -> None:
+def revert(dataset: str, batch: tuple[str, ...], selection: Selection, note: Note, **how: Any) -> None:
     """Delete batches of a DATASET. `lethe undo` takes it back until a vacuum has purged the rows."""
+    require_some(batch, selection)
+    batch = selected(selection, Operation.REVERT, dataset, batch, how)
     _create(manifests.revert(dataset, batch, note), **how)
 
 
@@ -166,15 +172,24 @@ def undo(restatement: str, note: Note, choice: Choice, **how: Any) -> None:
 @click.option("--with", "new_batch", required=True, help="The id of the new batch. It must never have been used.")
 @click.option("--uri", required=True, help="The folder with the files of the new batch, outside the buffer.")
 @click.option("--key", "keys", multiple=True, help="A column of the key: replace rows of the same key. Repeatable.")
+@selection_options
 @note_options
 @change_options
 @target_options
 def replay(
-    dataset: str, batch: tuple[str, ...], new_batch: str, uri: str, keys: tuple[str, ...], note: Note, **how: Any
+    dataset: str,
+    batch: tuple[str, ...],
+    new_batch: str,
+    uri: str,
+    keys: tuple[str, ...],
+    selection: Selection,
+    note: Note,
+    **how: Any,
 ) -> None:
     """Replace batches of a DATASET, or rows of the same key, with a new batch in one commit."""
-    if not batch and not keys:
+    if not batch and not selection and not keys:
         raise click.UsageError("Name batches to replace, or columns of a key with --key.")
+    batch = selected(selection, Operation.REPLAY, dataset, batch, how)
     _create(manifests.replay(dataset, batch, new_batch, uri, keys, note), **how)
 
 
@@ -184,22 +199,31 @@ def replay(
 @click.option("--column", default="", help="Erase the records with certain values in this column.")
 @click.option("--values", type=click.File("r"), help="A file with the values, one per line; - reads standard input.")
 @click.option("--values-from", default="", help="SECRET/KEY of a Secret that has the values, one per line.")
+@selection_options
 @note_options
 @erase_options
 @target_options
 def erase(
-    dataset: str, batch: tuple[str, ...], column: str, values: IO[str] | None, values_from: str, note: Note, **how: Any
+    dataset: str,
+    batch: tuple[str, ...],
+    column: str,
+    values: IO[str] | None,
+    values_from: str,
+    selection: Selection,
+    note: Note,
+    **how: Any,
 ) -> None:
     """Erase batches of a DATASET, or records, and prove that their bytes are gone.
 
     No option takes the values of records themselves, because a shell keeps its history. --values puts them into a new Secret,
     which belongs to the Restatement and is deleted with it.
     """
-    if bool(batch) == bool(column):
+    if bool(batch or selection) == bool(column):
         raise click.UsageError("Name batches, or a --column with --values or --values-from.")
-    if batch:
+    if not column:
         if values is not None or values_from:
             raise click.UsageError("--values and --values-from need --column.")
+        batch = selected(selection, Operation.ERASE, dataset, batch, how)
         _create(manifests.erase_batches(dataset, batch, note), **how)
         return
     if (values is None) == (not values_from):
@@ -235,33 +259,43 @@ def _create(
     values: str = "",
 ) -> None:
     """Create a Restatement, or print it. The same Restatement again is no error."""
+    document, id_list = with_list(document)
+    list_map = config_map(document, id_list)
     if output in ("yaml", "json"):
-        print_document(document, output)
+        if id_list and list_map is None:
+            raise too_long_to_print(id_list)
+        both = {"apiVersion": "v1", "kind": "List", "items": [list_map, document]}
+        print_document(document if list_map is None else both, output)
         return
     name, dataset = document["metadata"]["name"], document["spec"]["datasetRef"]["name"]
     with connected(choice) as at:
         one(at, "dataset", dataset)
+        if id_list and list_map is None:
+            document = put_list(at, document, id_list, dry_run)
         secret = _create_secret(at, document, values) if values else ""
+        is_new = create_list(at, list_map) if list_map is not None else bool(secret)
+        owned = (_SECRETS, secret) if list_map is None else (CONFIG_MAPS, list_map["metadata"]["name"])
         try:
             created, done = at.kube.create(RESTATEMENTS, at.namespace, document), "created"
         except KubeError as e:
-            # Without an answer the Restatement may exist, and then needs its Secret.
-            if secret and not dry_run and not isinstance(e, Away):
-                at.kube.delete(_SECRETS, at.namespace, secret)
-            if secret or not isinstance(e, AlreadyExists):
+            is_again = isinstance(e, AlreadyExists) and not secret
+            # Without an answer the Restatement may exist, and then needs its Secret or list.
+            if is_new and not is_again and not dry_run and not isinstance(e, Away):
+                at.kube.delete(owned[0], at.namespace, owned[1])
+            if not is_again:
                 raise
             created, done = at.kube.get(RESTATEMENTS, at.namespace, name), "unchanged"
             same_as(created, document)
-        if secret and not dry_run:
+        if owned[1] and not dry_run:
             owner = {
                 "apiVersion": document["apiVersion"],
                 "kind": "Restatement",
                 "name": name,
                 "uid": created["metadata"]["uid"],
             }
-            at.kube.patch(_SECRETS, at.namespace, secret, {"metadata": {"ownerReferences": [owner]}})
+            at.kube.patch(owned[0], at.namespace, owned[1], {"metadata": {"ownerReferences": [owner]}})
         if dry_run and output != "name":
-            print_plan(at, document)
+            print_plan(at, *([] if list_map is None else [list_map]), document)
             return
         click.echo(f"restatement/{name}" if output == "name" else f"restatement/{name} {done}")
         if output == "name":
