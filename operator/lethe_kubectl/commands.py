@@ -5,6 +5,8 @@ import sys
 from base64 import b64encode
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, Final
 
 import click
@@ -17,7 +19,7 @@ from lethe_operator.resources.manifests import Note
 
 from lethe_kubectl import lookup
 from lethe_kubectl import status as run_rows
-from lethe_kubectl.dry_run import print_plan
+from lethe_kubectl.dry_run import Uploads, print_plan
 from lethe_kubectl.id_lists import config_map, create_list, put_list, too_long_to_print, with_list
 from lethe_kubectl.logs import follow, same_as
 from lethe_kubectl.lookup import (
@@ -30,6 +32,7 @@ from lethe_kubectl.lookup import (
     one,
     target_options,
 )
+from lethe_kubectl.replacement import ReplacementPlace, put_replacement
 from lethe_kubectl.selection import Selection, require_some, selected, selection_options
 from lethe_kubectl.status import HEADERS, OPTIONAL, WIDE, WaitGoal, rows
 from lethe_kubectl.target import Choice, Connection, connected
@@ -169,8 +172,25 @@ def undo(restatement: str, note: Note, choice: Choice, **how: Any) -> None:
 @click.command()
 @click.argument("dataset", shell_complete=lookup.datasets)
 @click.argument("batch", nargs=-1)
-@click.option("--with", "new_batch", required=True, help="The id of the new batch. It must never have been used.")
-@click.option("--uri", required=True, help="The folder with the files of the new batch, outside the buffer.")
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Upload the files of the new batch from this local folder.",
+)
+@click.option(
+    "--with",
+    "new_batch",
+    default="",
+    help="The id of the new batch. It must never have been used. With --from, it is by default made from the replaced batch and "
+    "the contents of the files.",
+)
+@click.option(
+    "--uri",
+    default="",
+    help="The folder with the files of the new batch, outside the buffer. With --from, a folder beside the buffer by default.",
+)
+@click.option("--no-check", is_flag=True, help="With --from: do not read the files before the upload.")
 @click.option("--key", "keys", multiple=True, help="A column of the key: replace rows of the same key. Repeatable.")
 @selection_options
 @note_options
@@ -179,17 +199,33 @@ def undo(restatement: str, note: Note, choice: Choice, **how: Any) -> None:
 def replay(
     dataset: str,
     batch: tuple[str, ...],
+    source: Path | None,
     new_batch: str,
     uri: str,
+    no_check: bool,
     keys: tuple[str, ...],
     selection: Selection,
     note: Note,
     **how: Any,
 ) -> None:
-    """Replace batches of a DATASET, or rows of the same key, with a new batch in one commit."""
+    """Replace batches of a DATASET, or rows of the same key, with a new batch in one commit.
+
+    With --from, first checks and uploads the new batch as `lethe put` does, with your own credentials. An interrupted command
+    can be repeated: the same files are the same batch.
+    """
+    if source is None and not (new_batch and uri):
+        raise click.UsageError("Name the new batch by --with and --uri, or its local folder by --from.")
     if not batch and not selection and not keys:
         raise click.UsageError("Name batches to replace, or columns of a key with --key.")
     batch = selected(selection, Operation.REPLAY, dataset, batch, how)
+    if source is not None:
+        changes_nothing = how["dry_run"] or how["output"] in ("yaml", "json")
+        place = ReplacementPlace(new_batch, uri)
+        new = put_replacement(how["choice"], dataset, source, batch, place, not no_check, changes_nothing)
+        _create(
+            manifests.replay(dataset, batch, new.batch_id, new.uri, keys, note), uploads={new.uri: new.files}, **how
+        )
+        return
     _create(manifests.replay(dataset, batch, new_batch, uri, keys, note), **how)
 
 
@@ -257,6 +293,7 @@ def _create(
     timeout: int,
     dry_run: bool,
     values: str = "",
+    uploads: Uploads = MappingProxyType({}),
 ) -> None:
     """Create a Restatement, or print it. The same Restatement again is no error."""
     document, id_list = with_list(document)
@@ -295,7 +332,7 @@ def _create(
             }
             at.kube.patch(owned[0], at.namespace, owned[1], {"metadata": {"ownerReferences": [owner]}})
         if dry_run and output != "name":
-            print_plan(at, *([] if list_map is None else [list_map]), document)
+            print_plan(at, *([] if list_map is None else [list_map]), document, uploads=uploads)
             return
         click.echo(f"restatement/{name}" if output == "name" else f"restatement/{name} {done}")
         if output == "name":

@@ -3,10 +3,13 @@
 `lethe plan` is above the commands, and needs packages of its own.
 """
 
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, Final
 
 import click
+from lethe.base.objects import BufferedObject
 from lethe.buffer.digest import WaitingBatch
 from lethe.kube import DATASETS
 
@@ -14,11 +17,16 @@ from lethe_kubectl.target import Connection
 
 _PLAN: Final = "lethe_plan.command"
 Document = dict[str, Any]
+Uploads = Mapping[str, Sequence[BufferedObject]]
 
 
-def print_plan(at: Connection, *documents: Document) -> None:
-    """Print the plan of an apply. Exit with 1 if it has a problem."""
-    _print("print_applied", at, [("the command line", d) for d in documents])
+def print_plan(at: Connection, *documents: Document, uploads: Uploads = MappingProxyType({})) -> None:
+    """Print the plan of an apply. Exit with 1 if it has a problem.
+
+    Args:
+        uploads: The data files that would be in the folders of replacements, by the folder's URI.
+    """
+    _print("print_applied", at, [("the command line", d) for d in documents], uploads)
 
 
 def print_plan_of_patch(at: Connection, before: Document, patch: Document) -> None:

@@ -7,6 +7,7 @@ from lethe.iceberg import catalogs
 from lethe.kube import CONFIG_MAPS, AlreadyExists
 from lethe.restatement.group import LISTED_IDS_AT_MOST
 from lethe.storage.object_store import open_store
+from lethe.uri import bucket_and_key, is_local
 from lethe_operator.resources.common import LABEL_BATCH_IDS
 from lethe_operator.resources.dataset import parse_dataset
 
@@ -23,7 +24,15 @@ Document = dict[str, Any]
 
 
 def beside(buffer_uri: str) -> str:
-    """The folder beside a buffer for what Restatements read."""
+    """The folder beside a buffer for what Restatements read.
+
+    Raises:
+        InputError: `NoPlace`, if the buffer is a whole bucket.
+    """
+    if not is_local(buffer_uri) and not bucket_and_key(buffer_uri)[1].strip("/"):
+        raise InputError(
+            "NoPlace", f"the buffer {buffer_uri} is a whole bucket, so nothing is beside it. Name another URI."
+        )
     return f"{buffer_uri.rstrip('/')}{_BESIDE}"
 
 

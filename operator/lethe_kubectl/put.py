@@ -13,6 +13,7 @@ The command `lethe put`. I/O.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -238,40 +239,75 @@ def target_of(of: Dataset, batch_ids: Sequence[str]) -> BufferTarget:
     return BufferTarget(of, table, entries, open_store(of.spec.buffer.uri, properties))
 
 
-def put_batch(
-    target: BufferTarget,
-    batch: LocalBatch,
-    check: bool,
-    dry_run: bool,
-    is_repeatable: bool,
-    on_file: Callable[[str, int], object] = lambda _what, _files: None,
-) -> Outcome:
-    """Put one batch into the buffer.
+OnFile = Callable[[str, int], object]
+"""Called after each file with what was done to it, and the number of files."""
+
+
+def put_batch(target: BufferTarget, batch: LocalBatch, check: bool, dry_run: bool) -> Outcome:
+    """Put one of many batches into the buffer. If it is complete there, by the names and sizes of its files, skip it.
 
     Args:
         check: Read the files first, as a consolidation would.
-        is_repeatable: A batch that is complete in the buffer, by the names and sizes of its files, is left alone. Otherwise the
-            contents are compared.
-        on_file: Called after each file with what was done to it, and the number of files.
 
     Raises:
         InputError: With the reason of a refusal, and others.
         TransientError: The store refused a request or did not answer.
     """
     files = batch.files()
-    upload = target.upload_of(batch.batch_id, files)
-    is_promoted = judge_entry(upload, target.entries.get(batch.batch_id)) is Known.SAME
+    return put_upload(target, target.upload_of(batch.batch_id, files), files, check, dry_run, compare=False)
+
+
+def put_upload(
+    target: BufferTarget,
+    upload: BufferUpload,
+    files: Mapping[str, Path],
+    check: bool,
+    dry_run: bool,
+    compare: bool = True,
+    on_file: OnFile = lambda _what, _files: None,
+) -> Outcome:
+    """Put the files of a batch where they belong.
+
+    Args:
+        files: By their paths in the batch.
+        check: Read the files first, as a consolidation would.
+        compare: Compare also the contents of a batch that is complete.
+
+    Raises:
+        InputError: With the reason of a refusal, and others.
+        TransientError: The store refused a request or did not answer.
+    """
+    is_promoted = judge_entry(upload, target.entries.get(upload.batch_id)) is Known.SAME
     is_same = is_promoted or is_there(target.store, upload)
     rows, written = None, 0
-    if not is_promoted and not (is_same and is_repeatable):
+    if not is_promoted and (compare or not is_same):
         if check and target.table is not None:
-            rows = _checked(
-                target.dataset, target.table, batch.batch_id, files, lambda: on_file("checking", len(files))
-            )
+            on_check = partial(on_file, "checking", len(files))
+            rows = _checked(target.dataset, target.table, upload.batch_id, files, on_check)
         if not dry_run:
-            written = transfer(target.store, upload, files, lambda: on_file("uploading", len(files)))
+            written = transfer(target.store, upload, files, partial(on_file, "uploading", len(files)))
     done = "unchanged" if is_same and not written else "put"
-    return Outcome(batch.batch_id, upload.folder, len(files), upload.bytes, rows, done)
+    return Outcome(upload.batch_id, upload.folder, len(files), upload.bytes, rows, done)
+
+
+def put_and_show(
+    target: BufferTarget, upload: BufferUpload, files: Mapping[str, Path], check: bool, dry_run: bool
+) -> Outcome:
+    """Put the files of a batch where they belong, with a progress bar.
+
+    Raises:
+        InputError: With the reason of a refusal, and others.
+        TransientError: The store refused a request or did not answer.
+    """
+    with progress() as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def on_file(what: str, count: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=count)
+            bar.advance(tasks[what])
+
+        return put_upload(target, upload, files, check, dry_run, on_file=on_file)
 
 
 def _require_reachable(of: Dataset, catalog_is_local: bool) -> None:
@@ -401,18 +437,11 @@ def put(
     if of.spec.consolidation.mode is ConsolidationMode.REGISTER and not no_check and target.table is not None:
         click.echo("lethe: whether the files can be registered unchanged is checked by the run.", err=True)
     if not is_one:
-        many = put_many(batches, lambda b: put_batch(target, b, not no_check, dry_run, is_repeatable=True), parallel)
+        many = put_many(batches, lambda b: put_batch(target, b, not no_check, dry_run), parallel)
         finish(of.meta.name, many, dry_run, output)
         return
-    with progress() as bar:
-        tasks: dict[str, TaskID] = {}
-
-        def on_file(what: str, files: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=files)
-            bar.advance(tasks[what])
-
-        outcome = put_batch(target, batches[0], not no_check, dry_run, is_repeatable=False, on_file=on_file)
+    files = batches[0].files()
+    outcome = put_and_show(target, target.upload_of(batches[0].batch_id, files), files, not no_check, dry_run)
     _print(of.meta.name, outcome, dry_run, output)
     if dry_run and output == "text" and outcome.done == "put":
         now = datetime.now(UTC)

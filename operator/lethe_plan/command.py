@@ -3,12 +3,14 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import click
 from lethe.buffer.digest import WaitingBatch
 from lethe.cli.output import print_document, print_table, print_text, working
 from lethe.kube import NotFound
+from lethe_kubectl.dry_run import Uploads
 from lethe_kubectl.lookup import KINDS, target_options
 from lethe_kubectl.target import Choice, Connection, connected, no_such_path
 from lethe_local.admission import Definition
@@ -60,14 +62,17 @@ def plan(choice: Choice, files: tuple[Path, ...], output: str, exit_code: bool) 
         sys.exit(EXIT_CHANGES)
 
 
-def print_applied(at: Connection, documents: Sequence[tuple[str, Document]]) -> None:
+def print_applied(
+    at: Connection, documents: Sequence[tuple[str, Document]], uploads: Uploads = MappingProxyType({})
+) -> None:
     """Print the plan of an apply, for `--dry-run` of other commands. Exit with 1 if it has a problem.
 
     Args:
         at: Where the documents would be applied.
         documents: Each with where it is.
+        uploads: The data files that would be in the folders of replacements, by the folder's URI.
     """
-    _print_and_exit(_planned(at, manifests(documents, _definitions(), ApplyTarget(at.namespace)))[0])
+    _print_and_exit(_planned(at, manifests(documents, _definitions(), ApplyTarget(at.namespace)), uploads)[0])
 
 
 def print_local(folder: Path, documents: Sequence[tuple[str, Document]]) -> None:
@@ -93,15 +98,19 @@ def print_put(at: Connection, dataset: Document, put: WaitingBatch) -> None:
     _print_and_exit([Planned(change, effect)])
 
 
-def _planned(at: Connection, read: ResourceDocuments) -> tuple[list[Planned], int]:
+def _planned(
+    at: Connection, read: ResourceDocuments, uploads: Uploads = MappingProxyType({})
+) -> tuple[list[Planned], int]:
     """The plan, and the number of documents that are not planned."""
     changes = [_change(at, m) for m in read.manifests]
-    return _with_effects(at, changes, read.config_maps), read.others
+    return _with_effects(at, changes, read.config_maps, uploads), read.others
 
 
-def _with_effects(at: Connection, changes: list[Change], config_maps: ConfigMaps) -> list[Planned]:
+def _with_effects(
+    at: Connection, changes: list[Change], config_maps: ConfigMaps, uploads: Uploads = MappingProxyType({})
+) -> list[Planned]:
     with working("reading tables"):
-        effects = PlannedEffects(at, changes, config_maps)
+        effects = PlannedEffects(at, changes, config_maps, uploads)
         return [Planned(c, effects.of(c)) for c in changes]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Final
 
 from lethe.base.errors import LetheError
@@ -28,6 +29,7 @@ from lethe.ingest.schema_fit import plan_evolution
 from lethe.ingest.shared_folders import open_buffer
 from lethe.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, VACUUM_POLICIES, NotFound, RequestRefused, ResourceKind
 from lethe.ledger.ledger import get_many
+from lethe_kubectl.dry_run import Uploads
 from lethe_kubectl.target import Connection, no_such_path
 from lethe_operator.guards.preconditions import blocker
 from lethe_operator.resources.dataset import Dataset, parse_dataset
@@ -147,8 +149,19 @@ _PAUSED: Final = ("waits", "the annotation lethe.dev/paused of the Dataset is se
 class PlannedEffects:
     """The effects of changes, by namespace. Reads what they need, each thing once."""
 
-    def __init__(self, at: Connection, changes: Sequence[Change], config_maps: ConfigMaps) -> None:
-        self._at, self._changes, self._config_maps = at, changes, config_maps
+    def __init__(
+        self,
+        at: Connection,
+        changes: Sequence[Change],
+        config_maps: ConfigMaps,
+        uploads: Uploads = MappingProxyType({}),
+    ) -> None:
+        """Create `PlannedEffects`.
+
+        Args:
+            uploads: The data files that would be in the folders of replacements, by the folder's URI.
+        """
+        self._at, self._changes, self._config_maps, self._uploads = at, changes, config_maps, uploads
         self._tables = Tables(at.local.catalogs if at.local is not None else None)
         self._known: dict[str, Surroundings] = {}
         self._now = datetime.now(UTC)
@@ -303,7 +316,9 @@ class PlannedEffects:
         if problem is not None:
             return problem
         added: Sequence[BufferedObject] | None = None
-        if request.replacement is not None:
+        if request.replacement is not None and request.replacement.uri in self._uploads:
+            added = self._uploads[request.replacement.uri]
+        elif request.replacement is not None:
             ((_, replacement),) = find_replacements(
                 [request], dataset.spec.table.catalog, table.properties, dataset.spec.buffer.uri
             )
