@@ -48,6 +48,7 @@ COMMANDS: Final = {
     "doctor": Entry("lethe.cli.doctor", "doctor", "Examine a table, and say what to do about each problem."),
     "erase": Entry(_RESOURCES, "erase", "Erase batches or records, and prove that their bytes are gone.", "kubectl"),
     "erasures": Entry("lethe.cli.erasures", "erasures", "Inspect the erasures of a table or a Dataset."),
+    "get": Entry("lethe.cli.get", "get", "Write the rows of a batch, or its original files, into a folder."),
     "jars": Entry("lethe.cli.jars", "jars", "Download the jars that Spark needs."),
     "ledger": Entry("lethe.cli.ledger", "ledger", "Inspect the ledgers of a table."),
     "local": Entry("lethe_local.cli", "local", "Run Lethe on this machine, without a cluster.", "local"),

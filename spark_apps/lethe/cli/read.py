@@ -61,17 +61,26 @@ def read(table: str, form: str, output: Path | None, limit: int | None, **how: A
     if form == "table":
         _show(rows, DEFAULT_LIMIT if limit is None else limit, limit is None)
         return
-    with _counted(rows, limit) as (schema, batches):
-        if form == "parquet":
-            assert output is not None
-            with pq.ParquetWriter(output, schema) as parquet:
-                for batch in batches:
-                    parquet.write_batch(batch)
-        elif output is None:
+    with counted(rows, limit) as (schema, batches):
+        if output is None:
             _text(form, schema, batches, sys.stdout)
         else:
-            with output.open("w", encoding="utf-8", newline="") as file:
-                _text(form, schema, batches, file)
+            write_file(form, schema, batches, output)
+
+
+def write_file(form: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch], path: Path) -> None:
+    """Write rows to a file, batch by batch.
+
+    Args:
+        form: parquet, csv or json: one object per line.
+    """
+    if form == "parquet":
+        with pq.ParquetWriter(path, schema) as parquet:
+            for batch in batches:
+                parquet.write_batch(batch)
+        return
+    with path.open("w", encoding="utf-8", newline="") as file:
+        _text(form, schema, batches, file)
 
 
 def _check(how: dict[str, Any], form: str, output: Path | None) -> None:
@@ -118,7 +127,7 @@ def _scan(opened: Opened, how: dict[str, Any]) -> Scan:
 
 
 @contextmanager
-def _counted(rows: Scan, limit: int | None) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+def counted(rows: Scan, limit: int | None) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
     """The schema and the record batches; a progress bar counts the rows."""
     with progress() as bar:
         task = bar.add_task("rows", total=limit)

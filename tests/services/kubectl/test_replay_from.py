@@ -145,3 +145,14 @@ def test_without_a_folder_the_new_batch_has_to_be_named(lake: LocalApi) -> None:
     refused = lake.lethe("replay", "flights", "A", "--with", "B")
 
     assert (refused.exit_code, "--with and --uri, or its local folder by --from" in refused.stderr) == (2, True)
+
+
+def test_what_get_writes_can_be_replayed(lake: LocalApi, kept: Kept, tmp_path: Path) -> None:
+    kept.append("A", "B")
+    rows = tmp_path / "rows"
+
+    got = lake.lethe("get", "flights", "A", "--to", str(rows))
+    done = lake.lethe("replay", "flights", "A", "--from", str(rows))
+
+    assert (got.exit_code, got.stdout.startswith("batch A: 1 rows")) == (0, True), got.output
+    assert (done.exit_code, "1 files" in done.stderr) == (0, True), done.output
