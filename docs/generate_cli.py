@@ -21,7 +21,7 @@ HEAD = """<!-- Made by docs/generate_cli.py. Edit the commands' help, then run i
 `pip install lethe-lake` installs the command `lethe` ([until a release is published, from a
 checkout](../README.md#what-to-look-at-next)). Commands on a TABLE inspect it, and need neither Spark nor Kubernetes. They
 change no table; `lethe track` writes the table of batches beside one. The catalogs are those of PyIceberg's `.pyiceberg.yaml`.
-`batches` and `erasures` also take the name of a Dataset, or `dataset/NAME`, and then read its table with the catalogs of
+`batches`, `erasures` and `get` also take the name of a Dataset, or `dataset/NAME`, and then read its table with the catalogs of
 `lethe local` or of your own `.pyiceberg.yaml`.
 
 Commands on resources (`status`, `why`, `runs`, `logs`, `put`, `revert`, `undo`, `replay`, `erase`, `vacuum-now`,
@@ -40,7 +40,9 @@ lethe revert flights 2013-02-08.UA --reason "invented flights" --wait
 lethe undo revert-flights-994cc8a97f --dry-run
 lethe revert flights 2013-02-08.UA -o yaml >> restatements.yaml    # for Git: creates nothing
 lethe put flights ./2013-12-31.UA --dry-run                        # would a consolidation take these files?
+lethe put flights ./loads --each                                   # each folder in it is a batch
 lethe put flights ./2013-12-31.UA --gateway https://lethe.example.org  # with a token, and nothing else
+lethe revert flights --batches '2013-02-*.UA'                      # shows which, and asks
 lethe why flights                                                  # and the next command to run
 lethe erase flights --column passenger --values - < values.txt     # values are never arguments, and never printed
 ```
@@ -70,6 +72,7 @@ kubectl krew install --manifest=dist/lethe.yaml --archive=dist/kubectl-lethe-0.1
 | 0 | all commands | done, no problem found |
 | 1 | `status` | a Restatement or a run failed in the last day |
 | 1 | `doctor`, `ledger verify`, `erasures verify` | the table has a problem |
+| 1 | `put` of several batches | a batch was not put |
 | 1 | `plan`, `--dry-run` | a resource would be refused, or not carried out |
 | 1 | `--wait`, `local wait` | it failed, or the timeout has passed |
 | 2 | all commands | wrong arguments |

@@ -142,7 +142,7 @@ def test_blocks_within_lists_and_titles_are_found() -> None:
     "text",
     [
         "lethe stauts",
-        "lethe revert flights",
+        "lethe undo",
         "kubectl lethe status --bad",
         "lethe revert flights b --evict-by-seconds soon",
     ],
