@@ -35,6 +35,8 @@ class LocalBatch:
             InputError: `SameName`, `NoFile`.
         """
         if self.folder is not None:
+            if not self.folder.is_dir():
+                raise InputError("NoFile", f"{self.folder} is not a folder.")
             found = {p.relative_to(self.folder).as_posix(): p for p in self.folder.rglob("*") if p.is_file()}
         else:
             found = {p.name: p for p in self.paths}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from lethe.base.errors import InputError, TransientError
+from lethe.client import Ingest
 from lethe.contract.settings import BufferLayout
 from lethe_kubectl.local_batches import (
     LocalBatch,
@@ -15,6 +16,7 @@ from lethe_kubectl.local_batches import (
     require_distinct,
 )
 from lethe_kubectl.many import AWAY_AT_MOST, Outcome, put_many
+from lethe_kubectl.put import put_through
 
 BASE = Path("/data")
 
@@ -74,11 +76,21 @@ def test_files_of_one_name_are_no_batch(tmp_path: Path) -> None:
         LocalBatch("a", paths=paths).files()
     with pytest.raises(InputError, match=r"NoFile: .*a/x.csv does not exist"):
         LocalBatch("a", paths=paths[:1]).files()
+    with pytest.raises(InputError, match=r"NoFile: .*/a is not a folder"):
+        LocalBatch("a", tmp_path / "a").files()
 
 
 def test_two_batches_of_one_id_are_refused_before_anything_is_put() -> None:
     with pytest.raises(InputError, match="DuplicateBatch: two folders have the batch id 'x'"):
         require_distinct(batches_of_folders([Path("/a/x"), Path("/b/x")], "batch_id", ""))
+
+
+def test_the_gateway_takes_folders_only(tmp_path: Path) -> None:
+    with (
+        Ingest("http://127.0.0.1:1", "default", "flights", "token") as ingest,
+        pytest.raises(InputError, match="NeedsFolder"),
+    ):
+        put_through(ingest, LocalBatch("a", paths=(tmp_path / "x.csv",)))
 
 
 def outcome(batch: LocalBatch) -> Outcome:
