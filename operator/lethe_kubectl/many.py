@@ -4,7 +4,8 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import click
 from lethe.base.errors import InputError, LetheError, TransientError
@@ -13,9 +14,13 @@ from lethe.cli.output import print_document, progress
 from lethe_kubectl.local_batches import LocalBatch
 
 AT_ONCE: Final = 4
+GROUP: Final = 32
+"""Batches that a thread takes at once. Their small files share a decoder, whose start takes longer than reading them."""
 EXIT_FAILED: Final = 1
 AWAY_AT_MOST: Final = 10
 """Batches in a row that a store or the gateway did not take. Then it is away, and the other batches are not tried."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -57,18 +62,28 @@ class ManyOutcomes:
     away: int = 0
     """Batches in a row for which the store or the gateway was away."""
 
-    def add(self, batch: LocalBatch, put: Callable[[LocalBatch], Outcome]) -> None:
-        """Put a batch, unless the store is away or the command was interrupted."""
+    def attempt(self, batch_id: str, step: Callable[[], T | Outcome]) -> T | None:
+        """Do something with a batch, unless the store is away or the command was interrupted.
+
+        Returns:
+            What the step returns; None: it is the outcome, or the batch has failed, or was not tried.
+        """
         if self.is_interrupted or self.away >= AWAY_AT_MOST:
-            return
+            return None
         try:
-            self.outcomes.append(put(batch))
+            found = step()
             self.away = 0
         except LetheError as e:
-            self.failures[batch.batch_id] = e
+            self.failures[batch_id] = e
             self.away = self.away + 1 if isinstance(e, TransientError) else 0
+            return None
         except OSError as e:
-            self.failures[batch.batch_id] = InputError("UnreadableFile", f"{e.filename}: {e.strerror}.")
+            self.failures[batch_id] = InputError("UnreadableFile", f"{e.filename}: {e.strerror}.")
+            return None
+        if not isinstance(found, Outcome):
+            return found
+        self.outcomes.append(found)
+        return None
 
     def summary(self) -> str:
         """One line."""
@@ -83,17 +98,38 @@ class ManyOutcomes:
 
 
 def put_many(batches: Sequence[LocalBatch], put: Callable[[LocalBatch], Outcome], parallel: int) -> ManyOutcomes:
-    """Put batches, several at once. One that fails does not stop the others.
+    """Put batches one by one, several at once. See `put_groups`."""
+
+    def put_group(many: ManyOutcomes, group: Sequence[LocalBatch]) -> None:
+        for batch in group:
+            many.attempt(batch.batch_id, partial(put, batch))
+
+    return put_groups(batches, put_group, parallel, size=1)
+
+
+def put_groups(
+    batches: Sequence[LocalBatch],
+    put: Callable[[ManyOutcomes, Sequence[LocalBatch]], None],
+    parallel: int,
+    size: int = GROUP,
+) -> ManyOutcomes:
+    """Put groups of batches, several at once. A batch that fails does not stop the others.
 
     An interruption ends it after the batches that were begun.
+
+    Args:
+        put: Puts the batches of a group with `ManyOutcomes.attempt`.
+        size: The batches of a group; fewer if there are too few for all threads.
     """
-    many = ManyOutcomes()
+    many, size = ManyOutcomes(), max(1, min(size, len(batches) // parallel))
+    groups = [batches[n : n + size] for n in range(0, len(batches), size)]
     with progress() as bar, ThreadPoolExecutor(parallel, thread_name_prefix="lethe-put") as pool:
         task = bar.add_task("batches", total=len(batches))
         try:
-            for future in as_completed([pool.submit(many.add, b, put) for b in batches]):
+            futures = {pool.submit(put, many, group): len(group) for group in groups}
+            for future in as_completed(futures):
                 future.result()
-                bar.advance(task)
+                bar.advance(task, futures[future])
         except KeyboardInterrupt:
             many.is_interrupted = True
         finally:

@@ -10,6 +10,7 @@ different files never mix.
 The command `lethe put`. I/O.
 """
 
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from typing import Final
 
 import click
 from lethe import ledger_store
-from lethe.base.errors import InputError
+from lethe.base.errors import InputError, LetheError
 from lethe.buffer.digest import WaitingBatch
 from lethe.buffer.upload import BufferUpload, Known, LocalFile, judge_entry, plan_upload, strangers
 from lethe.cli.output import print_document, progress, working
@@ -30,7 +31,7 @@ from lethe.decoder.process import NoDecoder
 from lethe.guards import claim as guards
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
-from lethe.ingest.buffer_files import ReadSettings
+from lethe.ingest.buffer_files import FileOutcome, Reader, ReadSettings
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.checking import check_files, columns_of
 from lethe.ingest.schema_fit import named_folders, path_columns
@@ -52,7 +53,7 @@ from lethe_kubectl.local_batches import (
     require_distinct,
 )
 from lethe_kubectl.lookup import gateway_options, one, target_options, use_catalogs
-from lethe_kubectl.many import AT_ONCE, Outcome, finish, put_many
+from lethe_kubectl.many import AT_ONCE, ManyOutcomes, Outcome, finish, put_groups, put_many
 from lethe_kubectl.target import Choice, Gateway, connected
 
 
@@ -84,18 +85,8 @@ def check_local_files(
         columns = columns_of(table.schema())
     except InputError as e:
         raise InputError(e.reason, f"{e.message}. Put the files with --no-check.") from None
-    tasks = [
-        FileTask(batch_id, f"file://{p}", p.stat().st_size, folders=named_folders(f"/{path}", "/"))
-        for path, p in files.items()
-    ]
-    settings = ReadSettings(
-        batch_column,
-        {},
-        buffer.format,
-        add_columns,
-        csv=buffer.csv or RFC_4180,
-        path_columns=path_columns(table.schema(), table.spec()),
-    )
+    tasks = _tasks(batch_id, files)
+    settings = _read_settings(table, batch_column, buffer, add_columns)
     try:
         checked = check_files(columns, tasks, settings, on_file=on_file)
     except NoDecoder as e:
@@ -105,6 +96,26 @@ def check_local_files(
     return checked.rows or 0
 
 
+def _tasks(batch_id: str, files: Mapping[str, Path]) -> list[FileTask]:
+    return [
+        FileTask(batch_id, f"file://{p}", p.stat().st_size, folders=named_folders(f"/{path}", "/"))
+        for path, p in files.items()
+    ]
+
+
+def _read_settings(table: Table, batch_column: str, buffer: BufferSpec, add_columns: bool) -> ReadSettings:
+    return ReadSettings(
+        batch_column,
+        {},
+        buffer.format,
+        add_columns,
+        csv=buffer.csv or RFC_4180,
+        path_columns=path_columns(table.schema(), table.spec()),
+    )
+
+
+_SMALL_BYTES: Final = 1024 * 1024
+"""Of a batch that is read together with others."""
 _PIECE: Final = 8 * 1024 * 1024  # bytes that are compared at once
 
 
@@ -243,18 +254,67 @@ OnFile = Callable[[str, int], object]
 """Called after each file with what was done to it, and the number of files."""
 
 
-def put_batch(target: BufferTarget, batch: LocalBatch, check: bool, dry_run: bool) -> Outcome:
-    """Put one of many batches into the buffer. If it is complete there, by the names and sizes of its files, skip it.
+@dataclass(frozen=True)
+class BegunBatch:
+    """A batch that the buffer does not hold as a whole."""
+
+    upload: BufferUpload
+    files: Mapping[str, Path]
+    """By their paths in the batch."""
+
+
+def put_group(
+    target: BufferTarget, check: bool, dry_run: bool, many: ManyOutcomes, group: Sequence[LocalBatch]
+) -> None:
+    """Put some of many batches into the buffer. One that is complete there, by names and sizes of files, is skipped.
 
     Args:
         check: Read the files first, as a consolidation would.
+    """
+    begun = [b for b in (many.attempt(b.batch_id, partial(_begin, target, b)) for b in group) if b is not None]
+    rows = _rows_together(target, begun) if check else {}
+    for batch in begun:
+        batch_id = batch.upload.batch_id
+        put = partial(put_upload, target, batch.upload, batch.files, check, dry_run, rows.get(batch_id))
+        many.attempt(batch_id, put)
+
+
+def _begin(target: BufferTarget, batch: LocalBatch) -> BegunBatch | Outcome:
+    """What is left to do.
 
     Raises:
-        InputError: With the reason of a refusal, and others.
-        TransientError: The store refused a request or did not answer.
+        InputError: `BatchIdUsed`, `OtherFiles`, and as `plan_upload`.
+        StoreError: A store refused a request or did not answer.
     """
     files = batch.files()
-    return put_upload(target, target.upload_of(batch.batch_id, files), files, check, dry_run, compare=False)
+    upload = target.upload_of(batch.batch_id, files)
+    is_promoted = judge_entry(upload, target.entries.get(upload.batch_id)) is Known.SAME
+    if is_promoted or is_there(target.store, upload):
+        return Outcome(upload.batch_id, upload.folder, len(files), upload.bytes, None, "unchanged")
+    return BegunBatch(upload, files)
+
+
+def _rows_together(target: BufferTarget, batches: Sequence[BegunBatch]) -> dict[str, int]:
+    """The rows of small batches that fit, by batch id, read by one decoder. The others have to be checked alone."""
+    small = {b.upload.batch_id: b.files for b in batches if b.upload.bytes <= _SMALL_BYTES}
+    if target.table is None or not small:
+        return {}
+    spec = target.dataset.spec
+    add_columns = spec.schema_evolution is SchemaEvolution.ADD_COLUMNS
+    try:
+        columns = columns_of(target.table.schema())
+        reader = Reader(columns, _read_settings(target.table, spec.batch_column, spec.buffer, add_columns))
+        outcomes: dict[tuple[str, str], FileOutcome] = {}
+        tasks = [task for batch_id, files in small.items() for task in _tasks(batch_id, files)]
+        deque(reader.tables(tasks, outcomes, rows=False), maxlen=0)
+    except (LetheError, NoDecoder, OSError):
+        return {}  # checking each alone says what is wrong
+    wrong = {batch_id for (batch_id, _), outcome in outcomes.items() if outcome.error is not None}
+    rows: Counter[str] = Counter({batch_id: 0 for batch_id in small if batch_id not in wrong})
+    for (batch_id, _), outcome in outcomes.items():
+        if batch_id in rows:
+            rows[batch_id] += outcome.rows
+    return dict(rows)
 
 
 def put_upload(
@@ -263,15 +323,15 @@ def put_upload(
     files: Mapping[str, Path],
     check: bool,
     dry_run: bool,
-    compare: bool = True,
+    rows: int | None = None,
     on_file: OnFile = lambda _what, _files: None,
 ) -> Outcome:
-    """Put the files of a batch where they belong.
+    """Put the files of a batch where they belong. Compares also the contents of a batch that is complete.
 
     Args:
         files: By their paths in the batch.
         check: Read the files first, as a consolidation would.
-        compare: Compare also the contents of a batch that is complete.
+        rows: Of the files, if they were read and fit.
 
     Raises:
         InputError: With the reason of a refusal, and others.
@@ -279,9 +339,9 @@ def put_upload(
     """
     is_promoted = judge_entry(upload, target.entries.get(upload.batch_id)) is Known.SAME
     is_same = is_promoted or is_there(target.store, upload)
-    rows, written = None, 0
-    if not is_promoted and (compare or not is_same):
-        if check and target.table is not None:
+    written = 0
+    if not is_promoted:
+        if check and rows is None and target.table is not None:
             on_check = partial(on_file, "checking", len(files))
             rows = _checked(target.dataset, target.table, upload.batch_id, files, on_check)
         if not dry_run:
@@ -437,7 +497,7 @@ def put(
     if of.spec.consolidation.mode is ConsolidationMode.REGISTER and not no_check and target.table is not None:
         click.echo("lethe: whether the files can be registered unchanged is checked by the run.", err=True)
     if not is_one:
-        many = put_many(batches, lambda b: put_batch(target, b, not no_check, dry_run), parallel)
+        many = put_groups(batches, partial(put_group, target, not no_check, dry_run), parallel)
         finish(of.meta.name, many, dry_run, output)
         return
     files = batches[0].files()
