@@ -68,8 +68,9 @@ def test_each_folder_becomes_a_batch_and_a_repetition_puts_nothing(local: LocalA
     assert complete(local) == [f"x-load-{n:04}" for n in range(5)]
 
 
+@pytest.mark.parametrize("parallel", [1, 4], ids=["in one group", "each alone"])
 def test_what_is_promoted_is_skipped_and_each_failure_has_its_reason(
-    local: LocalApi, kept: Kept, tmp_path: Path
+    local: LocalApi, kept: Kept, tmp_path: Path, parallel: int
 ) -> None:
     local.dataset("flights")
     root = a_root(tmp_path, 5)
@@ -78,10 +79,11 @@ def test_what_is_promoted_is_skipped_and_each_failure_has_its_reason(
     kept.commit(batches=[a_batch("load-0001", objects=objects), a_batch("load-0002")])
     (root / "load-0003/rows.parquet").write_bytes(b"no Parquet")
 
-    done = local.lethe("put", "flights", *map(str, sorted(root.iterdir())))
+    done = local.lethe("put", "flights", *map(str, sorted(root.iterdir())), "--parallel", str(parallel))
 
     assert done.exit_code == 1, done.output
     assert "2 batches put, 1 unchanged, 2 failed" in done.stdout
+    assert done.stdout.endswith(", 2 rows\n")
     failed = [line for line in done.stderr.splitlines() if line.startswith("failed: ")]
     assert [line.split(": ")[1:3] for line in failed] == [
         ["load-0002", "BatchIdUsed"],
