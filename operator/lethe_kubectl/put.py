@@ -1,13 +1,9 @@
-"""Reads the local files as a consolidation would, and refuses what it would refuse. I/O: reads the files.
+"""The command `lethe put`: checks local files as a consolidation would, and writes the objects of batches. I/O.
 
-Writes the objects of a batch: each only if it is absent, and last what completes the batch. I/O.
+Each object is written only if it is absent, and last what completes the batch. With --gateway, the gateway does both.
 
 Invariant: an object that exists is never overwritten, so a repetition goes on where the last attempt ended, and two attempts with
 different files never mix.
-
-`lethe put --gateway`: without access to the cluster's API and to the store. I/O.
-
-The command `lethe put`. I/O.
 """
 
 from collections import Counter, deque
