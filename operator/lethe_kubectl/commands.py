@@ -99,14 +99,14 @@ def runs(choice: Choice, dataset: str | None, active: bool, output: str, watch: 
     """Show the runs of a DATASET, or of all: those at work and the last few of each kind, the newest first."""
     with connected(choice) as at:
 
-        def load() -> list[run_rows.Run]:
+        def load() -> list[run_rows.RunOfDataset]:
             datasets = [one(at, "dataset", dataset)] if dataset else at.kube.list(DATASETS, at.namespace)
             return run_rows.runs_of(datasets, active)
 
         watched(load, lambda found: _show_runs(found, output), watch)
 
 
-def _show_runs(rows: Sequence[run_rows.Run], output: str) -> None:
+def _show_runs(rows: Sequence[run_rows.RunOfDataset], output: str) -> None:
     match output:
         case "json" | "yaml":
             print_document({"runs": [run.to_document() for run in rows]}, output)

@@ -24,7 +24,15 @@ from lethe_operator.runs.observe import POD_LABELS, launched_by
 
 from lethe_kubectl import lookup
 from lethe_kubectl.lookup import target_options, unknown
-from lethe_kubectl.status import Run, WaitGoal, dataset_status, restatement_ended, runs_of, vacuum_ended, waits_for
+from lethe_kubectl.status import (
+    RunOfDataset,
+    WaitGoal,
+    dataset_status,
+    restatement_ended,
+    runs_of,
+    vacuum_ended,
+    waits_for,
+)
 from lethe_kubectl.target import Choice, Connection, connected
 
 Document = Mapping[str, Any]
@@ -175,7 +183,7 @@ def _newest(pods: Sequence[Document]) -> Document | None:
     return max(pods, key=lambda p: str(p["metadata"].get("creationTimestamp")), default=None)
 
 
-def _known(at: Connection, run: str) -> Run | None:
+def _known(at: Connection, run: str) -> RunOfDataset | None:
     """A run as the status of its Dataset shows it; None: no status does."""
     known = runs_of(at.kube.list(DATASETS, at.namespace))
     return next((r for r in known if r.name == run), None)

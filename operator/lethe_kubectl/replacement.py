@@ -41,7 +41,7 @@ class ReplacementPlace:
 
 
 @dataclass(frozen=True)
-class Replacement:
+class UploadedBatch:
     """The new batch of a Replay."""
 
     batch_id: str
@@ -59,7 +59,7 @@ def put_replacement(
     place: ReplacementPlace,
     check: bool,
     dry_run: bool,
-) -> Replacement:
+) -> UploadedBatch:
     """Upload a folder, unless it is there.
 
     Args:
@@ -82,7 +82,7 @@ def put_replacement(
     text = f"{outcome.done}{' (not uploaded)' if dry_run else ''}: {outcome.text()}: {upload.folder}"
     click.echo(f"new batch {batch_id} {text}", err=True)
     objects = tuple(BufferedObject(uri, file.size, "") for uri, file in upload.files.items())
-    return Replacement(batch_id, f"{upload.folder}/", objects)
+    return UploadedBatch(batch_id, f"{upload.folder}/", objects)
 
 
 def new_id(replaced: str, files: Mapping[str, Path]) -> str:

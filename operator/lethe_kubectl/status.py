@@ -118,26 +118,28 @@ _NEVER_ERASED: Final = frozenset({Reason.ERASURE_UNDONE, Reason.ERASURE_NOT_WATC
 _NOT_STARTED: Final = datetime.max.replace(tzinfo=UTC)  # after all that have started
 
 
-class Run(RunEntry):
+class RunOfDataset(RunEntry):
     """A run in the status of its Dataset."""
 
     dataset: str
 
 
-def runs_of(datasets: Sequence[Document], active: bool = False) -> list[Run]:
+def runs_of(datasets: Sequence[Document], active: bool = False) -> list[RunOfDataset]:
     """The runs in the statuses of Datasets, the newest first.
 
     Args:
         active: Only those that have not ended.
     """
     runs = [
-        Run(dataset=d["metadata"]["name"], **dict(entry)) for d in datasets for entry in dataset_status(d).runs or ()
+        RunOfDataset(dataset=d["metadata"]["name"], **dict(entry))
+        for d in datasets
+        for entry in dataset_status(d).runs or ()
     ]
     runs = [run for run in runs if not active or run.phase not in _ENDED]
     return sorted(runs, key=lambda run: run.start_time or _NOT_STARTED, reverse=True)
 
 
-def run_rows(runs: Sequence[Run], now: datetime, wide: bool) -> Iterator[list[str]]:
+def run_rows(runs: Sequence[RunOfDataset], now: datetime, wide: bool) -> Iterator[list[str]]:
     """One row for each run.
 
     Args:
@@ -200,7 +202,7 @@ def _is_recent(time: datetime | None, now: datetime) -> bool:
     return time is None or now - time <= FAILED_WITHIN
 
 
-def _took(run: Run, now: datetime) -> str:
+def _took(run: RunOfDataset, now: datetime) -> str:
     """Until now if the run has not ended."""
     if run.finish_time is None and run.phase in _ENDED:
         return ""

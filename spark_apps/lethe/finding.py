@@ -43,7 +43,7 @@ class DatasetTable:
 
 
 @dataclass(frozen=True)
-class Found:
+class TableFound:
     """A table, and the catalog that has it."""
 
     catalog: Catalog
@@ -73,7 +73,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Place:
+class CatalogPlace:
     """A place that names catalogs."""
 
     title: str
@@ -87,7 +87,7 @@ class Place:
         return f"{self.title}: {'catalogs ' + ', '.join(sorted(self.known)) if self.known else 'no catalog'}"
 
 
-def find(name: str, catalog: Catalog | str | None = None) -> Found:
+def find(name: str, catalog: Catalog | str | None = None) -> TableFound:
     """Find a table, by its name or that of a Dataset. The result is not loaded.
 
     Args:
@@ -100,7 +100,7 @@ def find(name: str, catalog: Catalog | str | None = None) -> Found:
         TransientError: CatalogUnavailable, ClusterAway.
     """
     if isinstance(catalog, Catalog):
-        return Found(catalog, name)
+        return TableFound(catalog, name)
     if is_dataset(name):
         return _of_dataset(name.removeprefix(_PREFIX))
     places = (_configured(), _of_lethe_local())
@@ -108,9 +108,9 @@ def find(name: str, catalog: Catalog | str | None = None) -> Found:
     if not all(name.split(".")):
         raise InputError("InvalidRead", f"{name!r} is not a table name: expected catalog.namespace.table.")
     if catalog is not None:
-        return Found(_named(catalog, name, places), name)
+        return TableFound(_named(catalog, name, places), name)
     if "." in rest:
-        return Found(_named(first, rest, places), rest)
+        return TableFound(_named(first, rest, places), rest)
     return _searched(name, places)
 
 
@@ -158,7 +158,7 @@ def errors_of(catalog: str) -> Iterator[None]:
 # --- places ---------------------------------------------------------------------------------------------------------------
 
 
-def _configured() -> Place:
+def _configured() -> CatalogPlace:
     """PyIceberg's own configuration. Variables change what the file says, as in PyIceberg, which writes names in lower case.
 
     Raises:
@@ -179,21 +179,21 @@ def _configured() -> Place:
     for name, own in catalogs.flat_by_name({n: o for n, o in by_name.items() if isinstance(o, dict)}).items():
         same = next((n for n in known if n.lower() == name), name)
         known[same] = known.get(same, {}) | own
-    return Place(f"PyIceberg's configuration ({_files()}, PYICEBERG_CATALOG__…)", known, first)
+    return CatalogPlace(f"PyIceberg's configuration ({_files()}, PYICEBERG_CATALOG__…)", known, first)
 
 
 def _files() -> str:
     return ", ".join(str(path) for path in catalogs.config_files())
 
 
-def _of_lethe_local() -> Place:
+def _of_lethe_local() -> CatalogPlace:
     folder = local_folder.default_folder()
     if not local_folder.is_running(folder):
-        return Place(f"`lethe local` in {folder} (it does not run)", {})
-    return Place(f"`lethe local` in {folder}", catalogs.every(folder / catalogs.CONFIG_FILE))
+        return CatalogPlace(f"`lethe local` in {folder} (it does not run)", {})
+    return CatalogPlace(f"`lethe local` in {folder}", catalogs.every(folder / catalogs.CONFIG_FILE))
 
 
-def _named(catalog: str, table: str, places: tuple[Place, ...]) -> Catalog:
+def _named(catalog: str, table: str, places: tuple[CatalogPlace, ...]) -> Catalog:
     """The catalog of that name, of the first place that has it.
 
     Raises:
@@ -209,7 +209,7 @@ def _named(catalog: str, table: str, places: tuple[Place, ...]) -> Catalog:
     )
 
 
-def _searched(table: str, places: tuple[Place, ...]) -> Found:
+def _searched(table: str, places: tuple[CatalogPlace, ...]) -> TableFound:
     """The table of that name, of the first place in which one catalog has it.
 
     Raises:
@@ -218,10 +218,10 @@ def _searched(table: str, places: tuple[Place, ...]) -> Found:
     silent: list[str] = []
     for place in places:
         names = sorted(place.known, key=lambda name: (name != place.first, name))
-        having: list[Found] = []
+        having: list[TableFound] = []
         for name in names:
             try:
-                found = Found(opened(name, place.known[name]), table)
+                found = TableFound(opened(name, place.known[name]), table)
                 found.load()
             except LetheError as e:
                 if e.reason == "TableIsView":
@@ -248,7 +248,7 @@ def _searched(table: str, places: tuple[Place, ...]) -> Found:
 # --- Datasets -------------------------------------------------------------------------------------------------------------
 
 
-def _of_dataset(name: str) -> Found:
+def _of_dataset(name: str) -> TableFound:
     """The table of a Dataset, in the catalog that this machine knows under the name that the Dataset says.
 
     Raises:
@@ -265,9 +265,9 @@ def _of_dataset(name: str) -> Found:
     dataset = find_dataset(name)
     catalog, _, table = dataset.name.partition(".")
     file = dataset.catalogs_file
-    place = _configured() if file is None else Place(dataset.where, catalogs.every(file))
+    place = _configured() if file is None else CatalogPlace(dataset.where, catalogs.every(file))
     if catalog in place.known:
-        return Found(opened(catalog, place.known[catalog]), table, name)
+        return TableFound(opened(catalog, place.known[catalog]), table, name)
     raise InputError(
         "UnknownCatalog",
         f"Dataset {dataset.namespace}/{name} of {dataset.where} has the table {table} of the catalog {catalog}. A cluster does "

@@ -19,7 +19,7 @@ from pyiceberg.table import Table as IcebergTable
 from lethe import batches_table, finding, ledger_store
 from lethe.base.errors import InputError, LetheError
 from lethe.buffer.batch_rows import BatchRow, row_of
-from lethe.finding import DatasetTable, Found
+from lethe.finding import DatasetTable, TableFound
 from lethe.iceberg.facts import TableFacts, observe
 from lethe.ledger.ledger import BatchEntry, get_many
 from lethe.ledger.lineage import Snapshot
@@ -73,7 +73,7 @@ class _View:
 class Table:
     """A table that `lethe.table` has found. Each call reads the table as it is then."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: TableFound) -> None:
         self._found = found
 
     @property

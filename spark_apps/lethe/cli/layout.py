@@ -21,7 +21,7 @@ _CONTROL: Final = {c: repr(chr(c))[1:-1] for c in (*range(32), *range(127, 160))
 
 
 @dataclass(frozen=True)
-class Layout:
+class PrintedTable:
     """A table as lines."""
 
     lines: tuple[Text, ...]
@@ -30,7 +30,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Column:
+class PrintedColumn:
     """A column with its cells."""
 
     header: str
@@ -56,7 +56,7 @@ def table(
     right: frozenset[str] = frozenset(),
     optional: Sequence[str] = (),
     styles: Mapping[str, str] | None = None,
-) -> Layout:
+) -> PrintedTable:
     """Lay out rows below their headers.
 
     Args:
@@ -69,18 +69,18 @@ def table(
     """
     printable = [[cell.translate(_CONTROL) for cell in row] for row in rows]
     columns = [
-        Column(h, tuple(row[n] for row in printable), h in right) for n, h in enumerate(headers)
+        PrintedColumn(h, tuple(row[n] for row in printable), h in right) for n, h in enumerate(headers)
     ]  # fmt: skip
     if width is None:
-        return Layout(tuple(_lines(columns, [c.width for c in columns], styles or {})))
+        return PrintedTable(tuple(_lines(columns, [c.width for c in columns], styles or {})))
     least = {c.header: c.least_width for c in columns}
     for count in range(len(optional) + 1):
         left_out = optional[:count]
         shown = [c for c in columns if c.header not in left_out]
         if sum(least[c.header] for c in shown) + len(GAP) * (len(shown) - 1) <= width:
             widths = _shrunk([c.width for c in shown], [least[c.header] for c in shown], width)
-            return Layout(tuple(_lines(shown, widths, styles or {})), tuple(h for h in headers if h in left_out))
-    return Layout(tuple(_records(headers, printable, width, styles or {})))
+            return PrintedTable(tuple(_lines(shown, widths, styles or {})), tuple(h for h in headers if h in left_out))
+    return PrintedTable(tuple(_records(headers, printable, width, styles or {})))
 
 
 def record(pairs: Sequence[tuple[str, str]], width: int | None, styles: Mapping[str, str] | None = None) -> list[Text]:
@@ -115,7 +115,7 @@ def wrapped(text: str, width: int | None) -> list[str]:
     return [*lines, " ".join(words[begin:])]
 
 
-def _lines(columns: Sequence[Column], widths: Sequence[int], styles: Mapping[str, str]) -> Iterator[Text]:
+def _lines(columns: Sequence[PrintedColumn], widths: Sequence[int], styles: Mapping[str, str]) -> Iterator[Text]:
     """The header, and one or more lines for each row."""
     yield _line([c.header for c in columns], columns, widths, [_HEADER_STYLE] * len(columns))
     for cells in zip(*(c.cells for c in columns), strict=True):
@@ -125,7 +125,7 @@ def _lines(columns: Sequence[Column], widths: Sequence[int], styles: Mapping[str
             yield _line(line, columns, widths, [styles.get(cell, "") for cell in cells])
 
 
-def _line(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int], styles: Sequence[str]) -> Text:
+def _line(cells: Sequence[str], columns: Sequence[PrintedColumn], widths: Sequence[int], styles: Sequence[str]) -> Text:
     line = Text()
     for n, (cell, column, width, style) in enumerate(zip(cells, columns, widths, styles, strict=True)):
         space = " " * (width - cell_len(cell))

@@ -15,7 +15,7 @@ ROWS = st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS), max_size=4)
 OPTIONAL = st.lists(st.sampled_from(HEADERS[1:]), unique=True)
 
 
-def plain(shown: layout.Layout) -> list[str]:
+def plain(shown: layout.PrintedTable) -> list[str]:
     return [line.plain for line in shown.lines]
 
 
