@@ -36,7 +36,7 @@ from lethe.contract.run import (
     TableRef,
     VacuumSpec,
 )
-from lethe.contract.settings import ConsolidationMode, CsvDialect, Deletes, Launcher, RunFamily
+from lethe.contract.settings import ConsolidationMode, CsvDialect, Deletes, Launcher, RunFamily, UnknownBatches
 from lethe.guards.boundary import outside_operation
 from lethe.restatement.group import IdList
 
@@ -185,6 +185,7 @@ def _request(restatement: Restatement, undoes: str) -> RestatementRequest:
         batch_ids_sha256=restatement.listed.sha256
         if isinstance(restatement.listed, IdList)
         else restatement.list_sha256,
+        unknown_batches=spec.unknown_batches or UnknownBatches.REFUSE,
         rows=_rows(restatement),
         replacement=Replacement(
             batch_id=spec.replacement.batch_id,

@@ -116,10 +116,14 @@ def matches_any(patterns: Iterable[str], name: str) -> bool:
     return any(matches(p, name) for p in patterns)
 
 
+def similar(name: str, known: Iterable[str], at_most: int) -> list[str]:
+    """The known names that are similar, the most similar first."""
+    return difflib.get_close_matches(name[:_COMPARED], [*known], at_most)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The known name that is most similar; "": none is similar."""
-    similar = difflib.get_close_matches(name[:_COMPARED], [*known], 1)
-    return similar[0] if similar else ""
+    return next(iter(similar(name, known, 1)), "")
 
 
 def unknown(what: str, name: str, known: Iterable[str], inside: str = "") -> str:
@@ -131,8 +135,8 @@ def unknown(what: str, name: str, known: Iterable[str], inside: str = "") -> str
         known: The names that exist.
         inside: The path of what contains it, with a dot at its end.
     """
-    similar = nearest(name, known)
-    return f'unknown {what} "{inside}{name[:_COMPARED]}"' + (f' (did you mean "{similar}"?)' if similar else "")
+    meant = nearest(name, known)
+    return f'unknown {what} "{inside}{name[:_COMPARED]}"' + (f' (did you mean "{meant}"?)' if meant else "")
 
 
 @lru_cache(maxsize=1024)

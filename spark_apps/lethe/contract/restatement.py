@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from lethe.contract.kubernetes import ObjectName, Uri
 from lethe.contract.schema import ApiModel, Rule, between, items, length
-from lethe.contract.settings import Operation
+from lethe.contract.settings import Operation, UnknownBatches
 
 Text = Annotated[str, length(1, 256)]
 Key = Annotated[str, length(1, 253)]
@@ -12,6 +12,7 @@ Key = Annotated[str, length(1, 253)]
 _OPTIONAL_AND_IMMUTABLE: Final = (
     "batchIds",
     "batchIdsFrom",
+    "unknownBatches",
     "replacement",
     "undoes",
     "rows",
@@ -183,6 +184,11 @@ class RestatementSpec(ApiModel):
             ".batchIds",
         ),
         Rule(
+            "!has(self.unknownBatches) || has(self.batchIds) || has(self.batchIdsFrom)",
+            "unknownBatches is allowed only with batchIds or batchIdsFrom",
+            ".unknownBatches",
+        ),
+        Rule(
             "!has(self.replacement) || !has(self.batchIds) || !(self.replacement.batchId in self.batchIds)",
             "replacement.batchId must be a new id, it cannot be one of the replaced batchIds",
             ".replacement.batchId",
@@ -195,10 +201,14 @@ class RestatementSpec(ApiModel):
     or batches permanently. Undo restores the batches of a Revert, as long as none of its rows was purged.
     """
     batch_ids: Annotated[tuple[Text, ...], items(1, 1000, kind="set")] = ()
-    """The batches to replace, revert or erase. An id that the table does not know is reported and recorded: if a batch
-    with this id arrives later, it is not promoted.
-    """
+    """The batches to replace, revert or erase."""
     batch_ids_from: BatchIdsFrom | None = None
+    # No default: the API server would write it into stored objects, and their keys in the ledger would change.
+    unknown_batches: UnknownBatches | None = None
+    """What happens if the ledger, the data files and the buffer know one of the batch ids not. Refuse, also if unset: the
+    Restatement fails with the reason UnknownBatches, and changes nothing. Allow: the ids are reported and recorded, and a
+    batch that arrives later with such an id is not promoted.
+    """
     replacement: ReplacementSpec | None = None
     undoes: RestatementRef | None = None
     rows: RowsSpec | None = None

@@ -23,6 +23,7 @@ from lethe.contract.settings import (
     RunFamily,
     RunKind,
     SchemaEvolution,
+    UnknownBatches,
 )
 
 CONTRACT_VERSION = "lethe.dev/run/v1"
@@ -249,6 +250,8 @@ class RestatementRequest(Document):
     """Of a file with the batch ids, one per line; "": there is none."""
     batch_ids_sha256: str = ""
     """Of a list by reference, when it was first read; "": not read yet, or no list."""
+    unknown_batches: UnknownBatches = UnknownBatches.REFUSE
+    """Whether it may name batches that the Dataset does not know."""
     rows: RowsRef | None = None
     """Of an Erase without batch ids."""
     replacement: Replacement | None = None

@@ -59,6 +59,15 @@ class SchemaEvolution(StrEnum):
     """The run adds the columns to the table."""
 
 
+class UnknownBatches(StrEnum):
+    """`spec.unknownBatches`: what happens to a Restatement with batch ids that its Dataset does not know."""
+
+    REFUSE = "Refuse"
+    """It is refused."""
+    ALLOW = "Allow"
+    """It is carried out. If such a batch arrives later, it is not promoted."""
+
+
 class ConsolidationMode(StrEnum):
     """`spec.consolidation.mode`."""
 

@@ -24,6 +24,7 @@ from lethe.ledger.tombstone import (
     Erasure,
     Tombstone,
 )
+from lethe.restatement.unknown import refuse_unknown
 
 KEY_BYTES_AT_LEAST: Final = 16
 
@@ -306,6 +307,8 @@ class PlanScope:
     """Iceberg field id of the batch column."""
     in_files: Collection[str] = ()
     """Batch ids of the requests that data files might contain by their bounds; their rows may be older than the ledger."""
+    absent: Collection[str] = ()
+    """Batch ids that are neither in the data files nor in the buffer, as far as the caller has looked."""
 
 
 @dataclass(frozen=True)
@@ -433,8 +436,8 @@ def plan_restatement(
         erased: The rows found for an Erase by records, or by the keys of the replacement; None: a dry run, or no such request.
 
     Raises:
-        InputError: AlreadyReplaced, ReplacementAlreadyPromoted, and those of `check_request`, `plan_undo` and
-            `refuse_other_values`.
+        InputError: AlreadyReplaced, ReplacementAlreadyPromoted, UnknownBatches, and those of `check_request`, `plan_undo`
+            and `refuse_other_values`.
     """
     run, now, field_id = scope.run, scope.now, scope.field_id
     done = ledger.requests.get(request.key)
@@ -457,6 +460,7 @@ def plan_restatement(
         case _:
             assert_never(request.operation)
     ids = tuple(dict.fromkeys(request.batch_ids))
+    refuse_unknown(ledger, request, scope.absent)
     known_batches = get_many(ledger.batches, ids)
     active = get_many(ledger.tombstones, [(field_id, i) for i in ids])
     add_replacement = brought_back = False

@@ -14,11 +14,13 @@ from lethe.base.errors import ConflictError, InputError, TransientError
 from lethe.base.verdict import Verdict
 from lethe.contract.result import RequestResult, RestatementGroupResult, RunOutcome
 from lethe.contract.run import RestatementRequest, RunSpec
+from lethe.contract.settings import UnknownBatches
 from lethe.files.native_deletes import with_purged
-from lethe.ledger.ledger import Delta, Ledger, get_many
+from lethe.ledger.ledger import Delta, Ledger
 from lethe.ledger.lineage import shown_again_since
 from lethe.restatement.group import GroupFindings, GroupPlan, plan_group, set_aside
 from lethe.restatement.plan import ErasedRows, PlanScope, ReplacementRows
+from lethe.restatement.unknown import unknown_ids_of
 
 from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.masking import CannotLift, Masks, NativeMasker, lifts_of
@@ -35,6 +37,8 @@ WRITES: Final = 4
 
 Find: TypeAlias = Callable[[Sequence[str], Base], Collection[str]]
 """The ids, of those that the ledger does not know, of which the data files hold rows."""
+ListIds: TypeAlias = Callable[[], Collection[str] | Verdict]
+"""The ids of the batches in the buffer, complete or not, or why it cannot be listed."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,7 @@ class GroupCommit:
     requests: Sequence[RestatementRequest]
     write: Write
     find: Find
+    list_ids: ListIds
     eraser: Eraser
     masker: NativeMasker
     aside: Mapping[str, RequestResult] = field(default_factory=dict)
@@ -135,16 +140,20 @@ class GroupCommit:
             UnknownCommitState: It is unknown whether the commit succeeded.
             TransientError: A dependency is temporarily unavailable.
             LedgerError: A ledger file is unusable.
-            Exception: The errors of `write`, `find` and `eraser`.
+            Exception: The errors of `write`, `find`, `list_ids` and `eraser`.
         """
         lost = 0
         aside = dict(self.aside)
         base = observe_base(self.context, self.table)
         in_files = self._in_files(base)
+        # The loop reads the ledger after the buffer was listed: a batch that was promoted in between is in that ledger.
+        absent, unlisted = look_for(base.ledger, self.requests, in_files, self.list_ids)
+        aside |= unlisted
+        scope = PlanScope(self.context.run_id, datetime.now(UTC), base.field_id, in_files, absent)
         while lost < WRITES:
             # Plan before any data is written, so that requests that are done or refused cost no write.
             base = observe_base(self.context, self.table, base)
-            first = self._plan(base, in_files, Replacements(), Erased(), aside)
+            first = self._plan(base, scope, Replacements(), Erased(), aside)
             if first.delta.is_empty:
                 return Committed(first, None)
             by_key = {r.key: r for r in self.requests}
@@ -152,7 +161,7 @@ class GroupCommit:
             erased = self._erase([by_key[k] for k in first.erases if k not in written.aside], base, written)
             aside |= {**written.aside, **erased.aside}
             aside_before = len(aside)
-            done = self._commit(base, first, in_files, written, erased, aside)
+            done = self._commit(base, first, scope, written, erased, aside)
             if done.outcome is not None:
                 return Committed(done.outcome, done.snapshot_id)
             log.info("the table changed, so the written rows are outdated; the run writes them again")
@@ -186,7 +195,7 @@ class GroupCommit:
         self,
         base: Base,
         first: GroupPlan,
-        in_files: Collection[str],
+        scope: PlanScope,
         written: Replacements,
         erased: Erased,
         aside: dict[str, RequestResult],
@@ -203,7 +212,7 @@ class GroupCommit:
         def plan(newest: Base) -> Intent[GroupPlan | None] | NothingToCommit[GroupPlan | None]:
             # A plan without data is the same for the same table.
             same = newest is base and not first.adds and not first.erases
-            planned = first if same else self._plan(newest, in_files, written, erased, aside)
+            planned = first if same else self._plan(newest, scope, written, erased, aside)
             if planned.delta.is_empty:
                 return NothingToCommit(planned)
             if set(planned.adds) != written.rows.keys() or set(planned.erases) != erased.rows.keys():
@@ -248,7 +257,7 @@ class GroupCommit:
     def _plan(
         self,
         base: Base,
-        in_files: Collection[str],
+        scope: PlanScope,
         written: Replacements,
         erased: Erased,
         aside: Mapping[str, RequestResult],
@@ -256,7 +265,7 @@ class GroupCommit:
         ids = {r.key: r.replacement.batch_id for r in self.requests if r.replacement}
         partitions = base.partitions_of(written.files, [ids[key] for key in written.rows]) if written.rows else {}
         rows = {key: replace(replacement, partitions=partitions[ids[key]]) for key, replacement in written.rows.items()}
-        scope = PlanScope(self.context.run_id, datetime.now(UTC), base.field_id, in_files)
+        scope = replace(scope, now=datetime.now(UTC), field_id=base.field_id)
         findings = GroupFindings(rows, {**aside, **self._unlisted(base)}, erased.rows)
         return plan_group(base.ledger, self.requests, scope, findings, masking=self.masker.native is not None)
 
@@ -280,12 +289,25 @@ class GroupCommit:
         }
 
 
-def unknown_ids_of(ledger: Ledger, requests: Sequence[RestatementRequest]) -> list[str]:
-    """The batch ids, of requests that are not done, that the ledger does not know."""
-    done = get_many(ledger.requests, [r.key for r in requests])
-    requested_ids = dict.fromkeys(i for r in requests if r.key not in done for i in r.batch_ids)
-    entries = get_many(ledger.batches, requested_ids)
-    return [i for i in requested_ids if i not in entries]
+def look_for(
+    ledger: Ledger, requests: Sequence[RestatementRequest], in_files: Collection[str], list_ids: ListIds
+) -> tuple[frozenset[str], dict[str, RequestResult]]:
+    """Look for the batches that the ledger does not know, of requests that may not name unknown ones.
+
+    The buffer is listed only if there are such batches.
+
+    Args:
+        in_files: The ids of which data files hold rows.
+
+    Returns:
+        The ids that are nowhere, and the results of requests for which the buffer cannot be listed, by key.
+    """
+    strict = [r for r in requests if r.unknown_batches is UnknownBatches.REFUSE]
+    sought = frozenset(unknown_ids_of(ledger, strict)).difference(in_files)
+    listed = list_ids() if sought else ()
+    if not isinstance(listed, Verdict):
+        return sought.difference(listed), {}
+    return frozenset(), {r.key: set_aside(r, listed) for r in strict if not sought.isdisjoint(r.batch_ids)}
 
 
 def result_of(

@@ -6,8 +6,8 @@ and finds in the ledger that it is done.
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
@@ -56,7 +56,7 @@ from lethe_spark.commit.table_state import Base, check_and_observe, is_settled
 from lethe_spark.committer.reports import KEY as PROGRESS
 from lethe_spark.committer.reports import LoggedPhases, Reporting
 from lethe_spark.jobs.clean_up import anchored, finished, reanchor_and_mask
-from lethe_spark.jobs.consolidation.gather import WrittenBatches, claim_buffer
+from lethe_spark.jobs.consolidation.gather import WrittenBatches, buffered_ids, claim_buffer
 from lethe_spark.jobs.consolidation.promote import promote, register
 from lethe_spark.jvm.standalone_jvm import JvmCatalog, SmallJvm
 from lethe_spark.jvm.table import IcebergTable
@@ -215,9 +215,20 @@ def register_small_set(context: Run, table: IcebergTable) -> tuple[Consolidation
     """
     spec = context.spec.consolidation
     assert spec is not None
-    try:
+    with _job_for_buffer():
         claim_buffer(context, table, _listing_limit())
         return promote(context, table, spec.batch_ids, partial(_register, context, table))
+
+
+@contextmanager
+def _job_for_buffer() -> Iterator[None]:
+    """Leave what is wrong with the buffer to a Job.
+
+    Raises:
+        NeedsSpark: Instead of an InputError, and of a TransientError that is about credentials.
+    """
+    try:
+        yield
     except (TableError, LedgerError):
         raise
     except InputError as e:
@@ -499,7 +510,7 @@ def restate(
     """
     requests = tuple({r.key: r for r in restatement.requests}.values())
     masker = masker_of(context, table, restatement, columns)
-    group = GroupCommit(context, table, requests, _write, _find, _NoEraser(), masker)
+    group = GroupCommit(context, table, requests, _write, _find, partial(_list_ids, context), _NoEraser(), masker)
     return result_of(context.spec, requests, group.carry_out(), masker.postponed)
 
 
@@ -557,3 +568,14 @@ def _search(
 def _find(unknown_ids: Sequence[str], base: Base) -> frozenset[str]:
     assert base.facts.head_id is not None
     return held_ids(base.iceberg, base.facts.head_id, base.field_id, unknown_ids)
+
+
+def _list_ids(context: Run) -> frozenset[str]:
+    """The ids of the batches in a buffer with few objects.
+
+    Raises:
+        NeedsSpark: A Job lists the buffer.
+        TransientError: The store does not answer.
+    """
+    with _job_for_buffer():
+        return buffered_ids(context, _listing_limit())

@@ -17,12 +17,13 @@ from lethe.base.ids import MAX_BATCH_ID_LENGTH, request_key, run_id
 from lethe.buffer.promotion import Publish, WrittenBatch, WrittenFiles, plan_publication
 from lethe.contract.result import Phase
 from lethe.contract.run import AcceptedHead, Replacement, RestatementRequest, SearchLimits
-from lethe.contract.settings import Deletes, NativeDeletes, Operation
+from lethe.contract.settings import Deletes, NativeDeletes, Operation, UnknownBatches
 from lethe.files.bounds import IdIndex
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, column_dropped
 from lethe.ledger.ledger import BatchState, Delta, Ledger, get_many
 from lethe.restatement.plan import PlanScope, ReplacementRows, Restated, plan_restatement
+from lethe.restatement.unknown import refuse_unknown
 from lethe.storage.vended import of_table
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -53,7 +54,15 @@ log = logging.getLogger(__name__)
 _OTHER_BATCH: Final = "LETHE-OTHER-BATCH-ID"
 _NULL: Final = "LETHE-NULL-IN-COLUMN:"
 
-OPTIONS: Final = ("batchId", "batchIdsToReplace", "batchReplacingReason", "batchColumn", "prepare", "deletes")
+OPTIONS: Final = (
+    "batchId",
+    "batchIdsToReplace",
+    "batchReplacingReason",
+    "batchColumn",
+    "prepare",
+    "deletes",
+    "unknownBatches",
+)
 
 
 class LogReporter:
@@ -98,6 +107,20 @@ def deletes_of(text: str) -> Deletes:
         return Deletes(text)
     except ValueError:
         raise InputError("UnknownOption", f"deletes {text!r}: expected one of {', '.join(Deletes)}.") from None
+
+
+def unknown_of(text: str) -> UnknownBatches:
+    """Whether unknown batches are refused.
+
+    Raises:
+        InputError: UnknownOption.
+    """
+    try:
+        return UnknownBatches(text)
+    except ValueError:
+        raise InputError(
+            "UnknownOption", f"unknown_batches {text!r}: expected one of {', '.join(UnknownBatches)}."
+        ) from None
 
 
 def find_table(spark: SparkSession, table: str) -> tuple[SparkTable, dict[str, str]]:
@@ -303,6 +326,7 @@ def write(
     batch_column: str = "batch_id",
     prepare: bool = False,
     deletes: str = Deletes.AUTO,
+    unknown_batches: str = UnknownBatches.REFUSE,
 ) -> WriteResult:
     """Write the rows of a frame as one batch, and delete the rows of the batches that it replaces, in one commit.
 
@@ -315,14 +339,15 @@ def write(
             `.pyiceberg.yaml`.
         batch_id: The id of the batch, 1 to 256 characters, used for no other batch. A second call with the same id writes
             nothing, whatever the frame holds, so a job that is repeated after a crash loads its rows once.
-        batch_ids_to_replace: Batches whose rows are deleted in the same snapshot. An id that the table does not know is
-            recorded in the ledger; a batch that arrives later with this id is not promoted.
+        batch_ids_to_replace: Batches whose rows are deleted in the same snapshot.
         batch_replacing_reason: A text for people, stored in the ledger.
         batch_column: The column of batch ids, for a table that Lethe has not prepared. A prepared table stores its own.
         prepare: Prepare a table that has rows: from now on, new files are sorted by the batch column and have exact bounds of
             it. Existing files do not change. An empty table is always prepared.
         deletes: How the rows of replaced batches are hidden from other engines, as `spec.deletes` of a Dataset: Auto, Ledger,
             DeletionVectors or PositionDeletes.
+        unknown_batches: What happens if the table does not know one of the replaced batches, which may wait in a buffer. Refuse
+            raises UnknownBatches. Allow records its id; a batch that arrives later with this id is not promoted.
 
     In these cases nothing is committed.
 
@@ -333,12 +358,12 @@ def write(
         InputError: InvalidName, UnknownCatalog, CatalogNotServed, UnsafeProperty, TableNotFound, TableHoldsBatches,
             BatchColumnMissing, BatchColumnDropped, BatchColumnType, FormatVersionTooOld, InvalidBatchId, BatchTakenBack,
             BatchAlreadyWritten, ReplacementIsReplaced, AlreadyReplaced, ReplacementAlreadyPromoted, BatchIdMismatch,
-            NullInColumn, SchemaMismatch, UnknownOption, FormatVersionMismatch.
+            NullInColumn, SchemaMismatch, UnknownBatches, UnknownOption, FormatVersionMismatch.
         ConflictError: Other writers committed first in every attempt.
         TransientError: A dependency is temporarily unavailable.
         LedgerError: A ledger file is unusable.
     """
-    request = _WriteRequest.of(batch_id, batch_ids_to_replace, batch_replacing_reason)
+    request = _WriteRequest.of(batch_id, batch_ids_to_replace, batch_replacing_reason, unknown_of(unknown_batches))
     found, properties = find_table(frame.sparkSession, table)
     prepare_table(found, properties, batch_column, prepare)
     run = run_id(found.uuid, "Write", [batch_id])
@@ -356,6 +381,7 @@ def _write_once(
     if (done := _earlier_result(base.ledger, request)) is not None:
         return done
     in_files = ids_in_files(base, request.replaces)
+    refuse_unknown(base.ledger, request.request(datetime.now(UTC)), frozenset(request.replaces).difference(in_files))
     rows = rows_of_batch(frame, table.columns, base.batch_column, request.batch_id)
     files = write_rows(table, rows, run, base.batch_column)
     job.step("after-write")
@@ -395,9 +421,12 @@ class _WriteRequest:
     batch_id: str
     replaces: tuple[str, ...]
     reason: str
+    unknown_batches: UnknownBatches
 
     @classmethod
-    def of(cls, batch_id: str, replaces: Sequence[str], reason: str) -> "_WriteRequest":
+    def of(
+        cls, batch_id: str, replaces: Sequence[str], reason: str, unknown_batches: UnknownBatches
+    ) -> "_WriteRequest":
         """Make `_WriteRequest`.
 
         Raises:
@@ -417,7 +446,7 @@ class _WriteRequest:
                 "ReplacementIsReplaced",
                 f"batch {batch_id!r} cannot replace itself. A replacement is a new batch: use a new id.",
             )
-        return cls(batch_id, tuple(dict.fromkeys(replaces)), reason)
+        return cls(batch_id, tuple(dict.fromkeys(replaces)), reason, unknown_batches)
 
     @property
     def key(self) -> str:
@@ -431,6 +460,7 @@ class _WriteRequest:
             name=f"sdk/{self.batch_id}",
             operation=Operation.REPLAY,
             batch_ids=self.replaces,
+            unknown_batches=self.unknown_batches,
             replacement=Replacement(batch_id=self.batch_id, uri=""),
             reason=self.reason,
             creation_time=now,
@@ -506,7 +536,7 @@ class BatchWriter:
 
         Args:
             key: batchId, batchIdsToReplace (a list, or a text of ids separated by commas), batchReplacingReason, batchColumn,
-                prepare or deletes; not case-sensitive.
+                prepare, deletes or unknownBatches; not case-sensitive.
             value: As the argument of `write`.
 
         Returns:
@@ -552,6 +582,7 @@ class BatchWriter:
             batch_column=str(self._options.get("batchColumn", "batch_id")),
             prepare=str(self._options.get("prepare", "false")).lower() == "true",
             deletes=str(self._options.get("deletes", Deletes.AUTO)),
+            unknown_batches=str(self._options.get("unknownBatches", UnknownBatches.REFUSE)),
         )
 
 

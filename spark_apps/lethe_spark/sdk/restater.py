@@ -10,14 +10,21 @@ from lethe.base.errors import InputError
 from lethe.base.ids import request_key, run_id
 from lethe.contract.result import RequestResult
 from lethe.contract.run import Provenance, RestatementRequest, SearchLimits
-from lethe.contract.settings import Deletes, Operation
+from lethe.contract.settings import Deletes, Operation, UnknownBatches
 from lethe.restatement.plan import AlreadyDone, PlanScope, check_request, plan_restatement
 from pyspark.sql import SparkSession
 
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger, keep_up
 from lethe_spark.commit.masking import CannotLift, Masks, NativeMasker, lifts_of, native_kind
 from lethe_spark.commit.table_state import Base
-from lethe_spark.sdk.batch_writer import SdkWriter, deletes_of, find_table, ids_in_files, prepare_table
+from lethe_spark.sdk.batch_writer import (
+    SdkWriter,
+    deletes_of,
+    find_table,
+    ids_in_files,
+    prepare_table,
+    unknown_of,
+)
 from lethe_spark.sql.searching import search_few_here
 
 
@@ -50,6 +57,7 @@ def revert(
     evict_by_seconds: int | None = None,
     batch_column: str = "batch_id",
     deletes: str = Deletes.AUTO,
+    unknown_batches: str = UnknownBatches.REFUSE,
 ) -> RestatementResult:
     """Delete the rows of whole batches, in one commit that writes no data files.
 
@@ -58,8 +66,7 @@ def revert(
     Args:
         spark: A session with the table's catalog.
         table: `catalog.namespace.table`.
-        batch_ids: The batches. An id that the table does not know is recorded; a batch that arrives later with this id is not
-            promoted.
+        batch_ids: The batches.
         reason: A text for people, stored in the ledger.
         name: A name for this revert. A second call with the same name and ids changes nothing, also after an undo. Without a
             name, each call is a new revert.
@@ -67,12 +74,15 @@ def revert(
         batch_column: The column of batch ids, for a table that Lethe has not prepared. A prepared table stores its own.
         deletes: How the rows are hidden from other engines, as `spec.deletes` of a Dataset: Auto, Ledger, DeletionVectors or
             PositionDeletes.
+        unknown_batches: What happens if the table does not know one of the batches, which may wait in a buffer. Refuse raises
+            UnknownBatches. Allow records its id; a batch that arrives later with this id is not promoted.
 
     In these cases nothing is committed.
 
     Raises:
         InputError: InvalidName, UnknownCatalog, CatalogNotServed, UnsafeProperty, TableNotFound, TableHoldsBatches,
-            TableNotPrepared, BatchColumnMissing, NoBatchIds, AlreadyReplaced, UnknownOption, FormatVersionMismatch.
+            TableNotPrepared, BatchColumnMissing, NoBatchIds, AlreadyReplaced, UnknownBatches,
+            UnknownOption, FormatVersionMismatch.
         ConflictError: The table moved between plan and commit.
         TransientError: A dependency is temporarily unavailable.
         LedgerError: A ledger file is unusable.
@@ -86,6 +96,7 @@ def revert(
         name=f"sdk/{called}",
         operation=Operation.REVERT,
         batch_ids=ids,
+        unknown_batches=unknown_of(unknown_batches),
         reason=reason,
         creation_time=datetime.now(UTC),
         evict_by_seconds=evict_by_seconds,
@@ -150,7 +161,9 @@ def _restate(
     def plan(base: Base) -> Intent[RequestResult] | NothingToCommit[RequestResult]:
         nonlocal last
         in_files = frozenset() if request.key in base.ledger.requests else ids_in_files(base, request.batch_ids)
-        planned = plan_restatement(base.ledger, request, PlanScope(run, datetime.now(UTC), base.field_id, in_files))
+        absent = frozenset(request.batch_ids).difference(in_files)
+        scope = PlanScope(run, datetime.now(UTC), base.field_id, in_files, absent)
+        planned = plan_restatement(base.ledger, request, scope)
         if isinstance(planned, AlreadyDone):
             return NothingToCommit(planned.result)
         last = masker.masks(base, planned.delta, lifts_of(base.ledger, [request]))

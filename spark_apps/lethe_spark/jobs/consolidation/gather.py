@@ -13,7 +13,7 @@ from lethe.base import names
 from lethe.base.errors import InputError, TransientError
 from lethe.base.verdict import Verdict
 from lethe.buffer.batch_rows import BatchRow
-from lethe.buffer.layout import BufferedBatch, NoBatch
+from lethe.buffer.layout import BufferedBatch, NoBatch, layout_of
 from lethe.buffer.notifications import with_sequencer
 from lethe.buffer.promotion import JudgedBatch, WrittenBatch, is_mixed, mixed_message, reason_uri
 from lethe.buffer.selection import SelectedBatches, find
@@ -82,6 +82,38 @@ def list_buffer(context: Run, on_object: Callable[[], None] = ignored) -> Iterat
             yield _with_seen(found, seen) if seen and isinstance(found, BufferedBatch) else found
 
 
+def buffered_ids(context: Run, on_object: Callable[[], None] = ignored) -> frozenset[str]:
+    """The ids of the batches in the run's buffer: complete, incomplete, and those with too many objects.
+
+    Args:
+        on_object: As in `list_buffer`.
+
+    Raises:
+        InputError: BufferLocal, UnsupportedScheme.
+        TransientError: BufferNotFound, AccessDenied.
+        Exception: What the store raises.
+    """
+    _refuse_local(context)
+    layout = layout_of(context.spec.buffer.layout, context.spec.batch_column)
+    return frozenset(
+        found.id if isinstance(found, BufferedBatch) else layout.id_of(found.folder)
+        for found in list_buffer(context, on_object)
+        if isinstance(found, BufferedBatch) or found.too_large
+    )
+
+
+def _refuse_local(context: Run) -> None:
+    """Refuse a buffer on the run's own machine, unless the catalog is there as well.
+
+    Raises:
+        InputError: BufferLocal.
+    """
+    catalog, is_local = context.spec.table.catalog, catalogs.is_local(context.catalog_properties)
+    local = guards.local("spec.buffer.uri", context.spec.buffer.uri, catalog, is_local)
+    if local is not None:
+        raise InputError(BUFFER_LOCAL, local)
+
+
 @contextmanager
 def words_of(context: Run) -> Iterator[None]:
     """Turn known errors of the store into TransientError (BufferNotFound, AccessDenied) with an explanation."""
@@ -119,9 +151,7 @@ def claim_buffer(context: Run, table: IcebergTable, on_object: Callable[[], None
     """
     spec, properties = context.spec, context.catalog_properties
     uri, owner = spec.buffer.uri, Owner.of(spec.dataset, table.uuid)
-    local = guards.local("spec.buffer.uri", uri, spec.table.catalog, catalogs.is_local(properties))
-    if local is not None:
-        raise InputError(BUFFER_LOCAL, local)
+    _refuse_local(context)
     with words_of(context):
         seen = around(uri, properties)
     contents = Contents()

@@ -6,6 +6,7 @@ request. Native deletes are of the kind in `spec.deletes`; `lethe.files.native_d
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -17,6 +18,7 @@ from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import IdIndex
 from lethe.restatement.group import plan_dry_run, set_aside
 from lethe.restatement.plan import PlanScope, ReplacementRows
+from lethe.restatement.unknown import unknown_ids_of
 from lethe.search.candidates import candidates
 from lethe.search.positions import Wanted
 
@@ -24,8 +26,8 @@ from lethe_spark.commit import replacement_files
 from lethe_spark.commit.group_commit import (
     GroupCommit,
     Replacements,
+    look_for,
     result_of,
-    unknown_ids_of,
 )
 from lethe_spark.commit.ledger_commit import noted_run
 from lethe_spark.commit.masking import NativeMasker, mask_rest, native_kind
@@ -34,6 +36,7 @@ from lethe_spark.commit.replacement_files import not_usable, with_ids
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.ingest import BatchSource, write_into
 from lethe_spark.jobs.clean_up import finished
+from lethe_spark.jobs.consolidation.gather import buffered_ids
 from lethe_spark.jobs.lost_partitions import ANY, leave_lost_specs, unmasked_ids
 from lethe_spark.jobs.restatement.erase import RowEraser, keyed_of, unusable_keys, wanted_by
 from lethe_spark.jvm.scan_tasks import scan_files
@@ -146,7 +149,9 @@ def run(context: RunContext) -> RestatementGroupResult:
     search = partial(search_few_here, context.spark.sparkContext, spec.restatement.search_limits)
     masker = NativeMasker(context, table, native, search)
     eraser, listed = RowEraser(context, table), spec.restatement.listed_snapshot_id
-    group = GroupCommit(context, table, requests, write, find, eraser, masker, aside, listed)
+    group = GroupCommit(
+        context, table, requests, write, find, partial(_list_ids, context), eraser, masker, aside, listed
+    )
     if any(r.searches for r in requests):
         with noted_run(context, table, None):
             done = group.carry_out()
@@ -165,6 +170,11 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Res
     table = open_table(context, prepare=False)
     base = observe_base(context, table)
     requests, aside = with_ids(requests, context.catalog_properties, table.location)
+    unknown_ids = unknown_ids_of(base.ledger, requests)
+    in_files = _in_files(context, table, base, unknown_ids) if unknown_ids else frozenset()
+    absent, unlisted = look_for(base.ledger, requests, in_files, partial(_list_ids, context))
+    aside |= unlisted
+    base = observe_base(context, table, base)  # it knows the batches that were promoted before the buffer was listed
     replays = [r for r in requests if r.replacement is not None and r.key not in aside]
     aside |= {r.key: found for r, found in find_replacements(context, replays) if isinstance(found, RequestResult)}
     searches: dict[str, Wanted] = {}
@@ -176,10 +186,8 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Res
                 aside[r.key] = set_aside(r, e.verdict)
     held = candidates(base.iceberg, base.facts.head_id, searches)
     searched = {key: [c for c in held if key in c.keys] for key in searches}
-    unknown_ids = unknown_ids_of(base.ledger, requests)
-    in_files = _in_files(context, table, base, unknown_ids) if unknown_ids else frozenset()
     files, spec = base.files(), context.spec
-    scope = PlanScope(spec.run_id, datetime.now(UTC), base.field_id, in_files)
+    scope = PlanScope(spec.run_id, datetime.now(UTC), base.field_id, in_files, absent)
     return RestatementGroupResult(
         run_id=spec.run_id,
         family=spec.family,
@@ -207,3 +215,11 @@ def _in_files(context: RunContext, table: SparkTable, base: Base, unknown_ids: S
     with scan_files(table, paths, base.facts.head_id) as scanned:
         rows = semi_join(scanned.frame.select(column), base.batch_column, unknown_ids).distinct().collect()
     return frozenset(str(r[0]) for r in rows)
+
+
+def _list_ids(context: RunContext) -> frozenset[str] | Verdict:
+    """The ids of the batches in the buffer, or why it cannot be listed."""
+    try:
+        return buffered_ids(context)
+    except (InputError, TransientError) as e:  # with another buffer the request may be right
+        return replace(e.verdict, transient=True)
