@@ -19,12 +19,13 @@ from lethe_operator.resources.manifests import Note
 
 from lethe_kubectl import lookup
 from lethe_kubectl import status as run_rows
-from lethe_kubectl.dry_run import Uploads, print_plan
+from lethe_kubectl.dry_run import Uploads, print_plan, require_known_batches
 from lethe_kubectl.id_lists import config_map, create_list, put_list, too_long_to_print, with_list
 from lethe_kubectl.logs import follow, same_as
 from lethe_kubectl.lookup import (
     KINDS,
     ErasingCommand,
+    batch_note_options,
     change_options,
     erase_options,
     find,
@@ -147,7 +148,7 @@ def why(choice: Choice, resource: tuple[str, ...], output: str) -> None:
 @click.argument("dataset", shell_complete=lookup.datasets)
 @click.argument("batch", nargs=-1)
 @selection_options
-@note_options
+@batch_note_options
 @change_options
 @target_options
 def revert(dataset: str, batch: tuple[str, ...], selection: Selection, note: Note, **how: Any) -> None:
@@ -193,7 +194,7 @@ def undo(restatement: str, note: Note, choice: Choice, **how: Any) -> None:
 @click.option("--no-check", is_flag=True, help="With --from: do not read the files before the upload.")
 @click.option("--key", "keys", multiple=True, help="A column of the key: replace rows of the same key. Repeatable.")
 @selection_options
-@note_options
+@batch_note_options
 @change_options
 @target_options
 def replay(
@@ -236,7 +237,7 @@ def replay(
 @click.option("--values", type=click.File("r"), help="A file with the values, one per line; - reads standard input.")
 @click.option("--values-from", default="", help="SECRET/KEY of a Secret that has the values, one per line.")
 @selection_options
-@note_options
+@batch_note_options
 @erase_options
 @target_options
 def erase(
@@ -307,6 +308,8 @@ def _create(
     name, dataset = document["metadata"]["name"], document["spec"]["datasetRef"]["name"]
     with connected(choice) as at:
         one(at, "dataset", dataset)
+        if document["spec"].get("batchIds") and not dry_run:
+            require_known_batches(at, document)
         if id_list and list_map is None:
             document = put_list(at, document, id_list, dry_run)
         secret = _create_secret(at, document, values) if values else ""

@@ -1,5 +1,7 @@
 """`--dry-run` prints what `lethe plan` prints for the same change. I/O: reads the API server, catalogs and stores.
 
+Commands that create a Restatement look for its batches first.
+
 `lethe plan` is above the commands, and needs packages of its own.
 """
 
@@ -41,11 +43,31 @@ def print_plan_of_put(at: Connection, dataset: str, put: WaitingBatch) -> None:
     _print("print_put", at, at.kube.get(DATASETS, at.namespace, dataset), put)
 
 
+def require_known_batches(at: Connection, document: Document) -> None:
+    """Require that the Dataset of a new Restatement knows its batches.
+
+    A machine that cannot read the table, or lacks the packages, leaves that to the run.
+
+    Raises:
+        InputError: `UnknownBatches`.
+    """
+    plan = _loaded()
+    if not isinstance(plan, ModuleNotFoundError):
+        plan.require_known_batches(at, document)
+
+
 def _print(function: str, at: Connection, *arguments: object) -> None:
-    try:
-        plan = import_module(_PLAN)
-    except ModuleNotFoundError as e:
-        text = f"the server would accept it. Its effects need {e.name}: pip install 'lethe-lake[plan]'"
+    plan = _loaded()
+    if isinstance(plan, ModuleNotFoundError):
+        text = f"the server would accept it. Its effects need {plan.name}: pip install 'lethe-lake[plan]'"
         click.echo(f"lethe: {text}", err=True)
         return
     getattr(plan, function)(at, *arguments)
+
+
+def _loaded() -> Any:
+    """The module of `lethe plan`, or the error if a package of it is missing."""
+    try:
+        return import_module(_PLAN)
+    except ModuleNotFoundError as e:
+        return e

@@ -113,8 +113,15 @@ def _change_options(function: F, wait: Callable[[F], F]) -> F:
 def note_options(function: F) -> F:
     """What a Restatement says about itself, as one argument `note`."""
 
-    def gather(name: str, reason: str, ticket: str, evict_by_seconds: int | None, **rest: Any) -> Any:
-        return function(note=Note(name, reason, ticket, evict_by_seconds), **rest)
+    def gather(
+        name: str,
+        reason: str,
+        ticket: str,
+        evict_by_seconds: int | None,
+        allow_unknown: bool = False,
+        **rest: Any,
+    ) -> Any:
+        return function(note=Note(name, reason, ticket, evict_by_seconds, allow_unknown), **rest)
 
     gather.__doc__, gather.__name__ = function.__doc__, function.__name__
     gather.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
@@ -126,6 +133,12 @@ def note_options(function: F) -> F:
     ):  # fmt: skip
         option(gather)
     return gather  # type: ignore[return-value]
+
+
+def batch_note_options(function: F) -> F:
+    """`note_options`, of commands that name batches."""
+    help = "Accept batches that the Dataset does not know. They are not promoted if they arrive later."
+    return click.option("--allow-unknown", is_flag=True, help=help)(note_options(function))
 
 
 Document = dict[str, Any]

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 import click
+from lethe.base.errors import InputError
 from lethe.buffer.digest import WaitingBatch
 from lethe.cli.output import print_document, print_table, print_text, working
 from lethe.kube import NotFound
@@ -73,6 +74,20 @@ def print_applied(
         uploads: The data files that would be in the folders of replacements, by the folder's URI.
     """
     _print_and_exit(_planned(at, manifests(documents, _definitions(), ApplyTarget(at.namespace)), uploads)[0])
+
+
+def require_known_batches(at: Connection, document: Document) -> None:
+    """Require that the Dataset of a new Restatement knows its batches, as far as that can be seen from here.
+
+    Raises:
+        InputError: `UnknownBatches`.
+    """
+    found = manifests([("the command line", document)], _definitions(), ApplyTarget(at.namespace))
+    (change,) = (change_of(manifest, None) for manifest in found.manifests)
+    with working("looking for the batches"):
+        refused = PlannedEffects(at, [change], {}).unknown_batches(change)
+    if refused is not None:
+        raise InputError.of(refused)
 
 
 def print_local(folder: Path, documents: Sequence[tuple[str, Document]]) -> None:

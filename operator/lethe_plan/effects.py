@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
 
-from lethe.base.errors import LetheError
+from lethe.base.errors import InputError, LetheError
 from lethe.base.objects import BufferedObject
 from lethe.base.verdict import Verdict
 from lethe.buffer.digest import BufferDigest, WaitingBatch
@@ -21,7 +21,7 @@ from lethe.contract.dataset import RunTemplate
 from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
-from lethe.contract.settings import FileFormat, SchemaEvolution
+from lethe.contract.settings import FileFormat, SchemaEvolution, UnknownBatches
 from lethe.ingest.buffer_files import COLUMNS_WANTED, FileOutcome, Reader, ReadSettings, decode_columns
 from lethe.ingest.buffer_store import BufferAway, FileTask
 from lethe.ingest.checking import with_unknown_types
@@ -29,6 +29,7 @@ from lethe.ingest.schema_fit import plan_evolution
 from lethe.ingest.shared_folders import open_buffer
 from lethe.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, VACUUM_POLICIES, NotFound, RequestRefused, ResourceKind
 from lethe.ledger.ledger import get_many
+from lethe.restatement.unknown import UNKNOWN_BATCHES, refuse_unknown, unknown_ids_of
 from lethe_kubectl.dry_run import Uploads
 from lethe_kubectl.target import Connection, no_such_path
 from lethe_operator.guards.preconditions import blocker
@@ -326,12 +327,77 @@ class PlannedEffects:
                 return restatements.refused(replacement.verdict)
             added = replacement
         policy = around.after.policy_of(dataset)
-        restated = _restated(request, table, world.buffer)
+        restated = self._restated(restatement, request, table, around)
         effect = restatements.effect(restatement, request, assessment, restated, added, policy, self._now)
         waiting = [r for r in around.after.waiting if r.spec.dataset_ref.name == name]
         others = restatements.also_named(request.batch_ids, waiting)
         paused = (_PAUSED,) if dataset.paused else ()
         return replace(effect, lines=(*paused, *effect.lines, *others))
+
+    def unknown_batches(self, change: Change) -> Verdict | None:
+        """Why a Restatement that is created would be refused for batches that its Dataset does not know.
+
+        None: it would not, or not everything can be read from here. Reads data files and the buffer only for such batches.
+
+        Raises:
+            KubeError: The API server rejected a request, or did not answer (`status` 0).
+        """
+        around = self._around(change.manifest.namespace)
+        restatement = around.after.restatements[change.manifest.name]
+        dataset = around.after.datasets.get(restatement.spec.dataset_ref.name)
+        table = around.table(dataset) if dataset is not None else None
+        if dataset is None or not isinstance(table, ReadTable):
+            return None
+        try:
+            request, _ = self._request(restatement, dataset, "", table)
+            absent = self._absent(restatement, request, table, table.in_files(request.batch_ids), around)
+            refuse_unknown(table.ledger, request, absent)
+        except (LetheError, OSError) as e:
+            return e.verdict if isinstance(e, InputError) and e.reason == UNKNOWN_BATCHES else None
+        return None
+
+    def _restated(
+        self, restatement: Restatement, request: RestatementRequest, table: ReadTable, around: Surroundings
+    ) -> RestatedTable:
+        dataset = around.after.datasets[restatement.spec.dataset_ref.name]
+        in_files = table.in_files(request.batch_ids)
+        absent = self._absent(restatement, request, table, in_files, around)
+        buffer = around.buffer(dataset)
+        waiting = frozenset(b.id for b in buffer.oldest) if isinstance(buffer, BufferDigest) else frozenset()
+        cut = buffer.is_cut if isinstance(buffer, BufferDigest) else True
+        field_id = table.view.batch_field_id
+        assert field_id is not None  # otherwise the Dataset is blocked
+        return RestatedTable(
+            table.facts.name,
+            table.ledger,
+            field_id,
+            table.files,
+            in_files,
+            waiting,
+            cut,
+            absent,
+            table.view.keeps_files,
+        )
+
+    def _absent(
+        self,
+        restatement: Restatement,
+        request: RestatementRequest,
+        table: ReadTable,
+        in_files: frozenset[str],
+        around: Surroundings,
+    ) -> frozenset[str]:
+        """The batch ids that a run would find nowhere. Lists the buffer if there may be some."""
+        name = restatement.spec.dataset_ref.name
+        others = (*around.after.restatements.values(), *around.after.waiting)
+        added = {r.added_batch_id for r in others if r.spec.dataset_ref.name == name}
+        sought = frozenset(unknown_ids_of(table.ledger, [request])).difference(in_files, added)
+        if not sought or request.unknown_batches is UnknownBatches.ALLOW:
+            return frozenset()
+        dataset = around.after.datasets[name]
+        if not isinstance(around.buffer(dataset), BufferDigest):
+            return frozenset()
+        return sought.difference(self._tables.buffered_ids(dataset))
 
     def _request(
         self, restatement: Restatement, dataset: Dataset, undoes: str, table: ReadTable
@@ -406,17 +472,6 @@ class PlannedEffects:
             if no_such_path(e):
                 raise
             return None
-
-
-def _restated(request: RestatementRequest, table: ReadTable, buffer: object) -> RestatedTable:
-    known = get_many(table.ledger.batches, request.batch_ids)
-    in_files = table.held(tuple(i for i in request.batch_ids if i not in known))
-    waiting = frozenset(b.id for b in buffer.oldest) if isinstance(buffer, BufferDigest) else frozenset()
-    cut = buffer.is_cut if isinstance(buffer, BufferDigest) else True
-    field_id = table.view.batch_field_id
-    assert field_id is not None  # otherwise the Dataset is blocked
-    keeps_files = table.view.keeps_files
-    return RestatedTable(table.facts.name, table.ledger, field_id, table.files, in_files, waiting, cut, keeps_files)
 
 
 def _complete(body: Document, now: datetime) -> dict[str, Any]:

@@ -43,6 +43,8 @@ class RestatedTable:
     """Ids of the batches that wait in the buffer."""
     is_cut: bool
     """More batches may wait than `waiting` has."""
+    absent: frozenset[str] = frozenset()
+    """Ids that a run would find nowhere."""
     keeps_files: bool = False
     """Its properties forbid to delete files."""
 
@@ -112,7 +114,7 @@ def effect(
         lines += [("blocked", f"the erasure is not completed: {KEEPS_FILES}")] if table.keeps_files else []
     if request.rows is not None:
         return _by_values(request, table, lines)
-    scope = PlanScope("", now, table.field_id, table.in_files)
+    scope = PlanScope("", now, table.field_id, table.in_files, table.absent)
     result = plan_dry_run(table.ledger, request, table.files, scope)
     if not result.succeeded:
         return refused(result.verdict)

@@ -54,12 +54,17 @@ class ReadTable:
             return ()
         return data_files(self.table, self.facts.head_id, self.view.batch_field_id)
 
-    def held(self, ids: tuple[str, ...]) -> frozenset[str]:
-        """The batch ids of which data files hold rows. Reads manifests, and the batch column up to a limit."""
+    def in_files(self, ids: Sequence[str]) -> frozenset[str]:
+        """The batch ids that the ledger does not know and of which data files hold rows.
+
+        Reads manifests, and the batch column up to a limit, if the ledger does not know all of them.
+        """
+        known = get_many(self.ledger.batches, ids)
+        unknown = sorted({i for i in ids if i not in known})
         head_id, field_id = self.facts.head_id, self.view.batch_field_id
-        if head_id is None or field_id is None or not ids:
+        if head_id is None or field_id is None or not unknown:
             return frozenset()
-        return held_ids(self.table, head_id, field_id, sorted(ids))
+        return held_ids(self.table, head_id, field_id, unknown)
 
     def vacuum(self, spec: VacuumSpec, now: datetime) -> VacuumPlanned | None:
         """What a vacuum would do now; None: nothing. Reads manifests and the ledger."""
@@ -119,6 +124,16 @@ class Tables:
             return unreadable(e, f"buffer {spec.buffer.uri}", properties, storage=True)
         head_id = table.facts.head_id if isinstance(table, ReadTable) else None
         return replace(listed, head_id=head_id, around=around)
+
+    def buffered_ids(self, dataset: Dataset) -> frozenset[str]:
+        """The ids of the batches in a buffer that could be listed before, complete or not.
+
+        Raises:
+            Exception: Errors of the catalog and of the store.
+        """
+        spec = dataset.spec
+        properties = catalogs.properties(spec.table.catalog, self._file)
+        return open_buffer(spec.buffer.uri, spec.batch_column, properties, spec.buffer.layout).ids(lambda: None)
 
     def _read(self, dataset: Dataset) -> Observed:
         spec = dataset.spec.table

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from lethe.contract.kubernetes import API_VERSION
-from lethe.contract.settings import Operation
+from lethe.contract.settings import Operation, UnknownBatches
 
 from lethe_operator.resources.vacuum_policy import BATCHES
 
@@ -26,6 +26,8 @@ class Note:
     ticket: str = ""
     evict_by_seconds: int | None = None
     """None: no deadline."""
+    allow_unknown: bool = False
+    """Accept batches that the Dataset does not know."""
 
 
 def revert(dataset: str, batch_ids: Sequence[str], note: Note) -> dict[str, Any]:
@@ -62,7 +64,13 @@ def replay(
 
 def _restatement(dataset: str, operation: Operation, what: dict[str, Any], note: Note) -> dict[str, Any]:
     spec: dict[str, Any] = {"datasetRef": {"name": dataset}, "operation": operation.value, **what}
-    for field, value in (("reason", note.reason), ("ticket", note.ticket), ("evictBySeconds", note.evict_by_seconds)):
+    unknown = UnknownBatches.ALLOW.value if note.allow_unknown else None
+    for field, value in (
+        ("unknownBatches", unknown),
+        ("reason", note.reason),
+        ("ticket", note.ticket),
+        ("evictBySeconds", note.evict_by_seconds),
+    ):
         if value not in ("", None):
             spec[field] = value
     digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:10]

@@ -54,6 +54,18 @@ class BufferClaims:
 
         return folders_of(objects(), self.uri, self._layout)
 
+    def ids(self, on_object: Callable[[], None]) -> frozenset[str]:
+        """The ids of the batches: complete, incomplete, and those with too many objects.
+
+        Args:
+            on_object: As in `folders`.
+        """
+        return frozenset(
+            found.id if isinstance(found, BufferedBatch) else self._layout.id_of(found.folder)
+            for found in self.folders(on_object)
+            if isinstance(found, BufferedBatch) or found.too_large
+        )
+
     def folder(self, name: str) -> BufferedBatch | NoBatch | None:
         """Return the folder or file of this name; None: it does not exist."""
         uri = f"{self.uri.rstrip('/')}/{name}"

@@ -13,6 +13,8 @@ from lethe.contract.run import RestatementRequest
 from lethe.contract.settings import UnknownBatches
 from lethe.ledger.ledger import Ledger, get_many
 
+UNKNOWN_BATCHES: Final = "UnknownBatches"
+"""The reason of the refusal."""
 NAMED_AT_MOST: Final = 3
 """The unknown ids that a message names, and the similar ids that it names for each."""
 COMPARED_AT_MOST: Final = 20_000
@@ -43,7 +45,7 @@ def refuse_unknown(ledger: Ledger, request: RestatementRequest, absent: Collecti
     # Lines of a list by reference are not shown: the reference may name the wrong file by mistake.
     named = "" if request.batch_ids_sha256 else f": {_named(unknown, _similar(ledger, unknown))}"
     raise InputError(
-        "UnknownBatches",
+        UNKNOWN_BATCHES,
         f"Restatement {request.name}: {len(unknown)} of {count} batch ids are in neither the table nor the buffer{named}. "
         "Nothing was changed. Correct the ids in a new Restatement. To block batches that arrive later, set "
         "spec.unknownBatches to Allow (unknown_batches in Spark, --allow-unknown of the commands).",

@@ -13,7 +13,7 @@ from lethe.base import names
 from lethe.base.errors import InputError, TransientError
 from lethe.base.verdict import Verdict
 from lethe.buffer.batch_rows import BatchRow
-from lethe.buffer.layout import BufferedBatch, NoBatch, layout_of
+from lethe.buffer.layout import BufferedBatch, NoBatch
 from lethe.buffer.notifications import with_sequencer
 from lethe.buffer.promotion import JudgedBatch, WrittenBatch, is_mixed, mixed_message, reason_uri
 from lethe.buffer.selection import SelectedBatches, find
@@ -32,7 +32,7 @@ from lethe.guards.claim import (
     rejected,
 )
 from lethe.iceberg import catalogs
-from lethe.ingest.shared_folders import Adopted, around, open_buffer, read_claim, take_claim
+from lethe.ingest.shared_folders import Adopted, BufferClaims, around, open_buffer, read_claim, take_claim
 from lethe.ledger.ledger import BatchEntry, apart, get_many
 from lethe.storage.object_store import DENIED, NO_BUCKET, StoreError, open_store
 from lethe.uri import names_place
@@ -73,17 +73,15 @@ def list_buffer(context: Run, on_object: Callable[[], None] = ignored) -> Iterat
         TransientError: BufferNotFound, AccessDenied, because users can fix both without a new run.
         Exception: What the store raises.
     """
-    uri, layout = context.spec.buffer.uri, context.spec.buffer.layout
     asked = context.spec.consolidation
     seen = {o.key: o for o in asked.seen_objects} if asked else {}
     with words_of(context):
-        buffer = open_buffer(uri, context.spec.batch_column, context.catalog_properties, layout)
-        for found in buffer.folders(on_object):
+        for found in _opened(context).folders(on_object):
             yield _with_seen(found, seen) if seen and isinstance(found, BufferedBatch) else found
 
 
 def buffered_ids(context: Run, on_object: Callable[[], None] = ignored) -> frozenset[str]:
-    """The ids of the batches in the run's buffer: complete, incomplete, and those with too many objects.
+    """The ids of the batches in the run's buffer, complete or not. A folder that does not exist is an empty buffer.
 
     Args:
         on_object: As in `list_buffer`.
@@ -94,12 +92,13 @@ def buffered_ids(context: Run, on_object: Callable[[], None] = ignored) -> froze
         Exception: What the store raises.
     """
     _refuse_local(context)
-    layout = layout_of(context.spec.buffer.layout, context.spec.batch_column)
-    return frozenset(
-        found.id if isinstance(found, BufferedBatch) else layout.id_of(found.folder)
-        for found in list_buffer(context, on_object)
-        if isinstance(found, BufferedBatch) or found.too_large
-    )
+    with words_of(context):
+        return _opened(context).ids(on_object)
+
+
+def _opened(context: Run) -> BufferClaims:
+    buffer = context.spec.buffer
+    return open_buffer(buffer.uri, context.spec.batch_column, context.catalog_properties, buffer.layout)
 
 
 def _refuse_local(context: Run) -> None:
