@@ -122,7 +122,7 @@ def secret(cluster: Cluster, story: ClusterStory) -> Iterator[str]:
 @pytest.mark.long
 def test_a_dry_run_shows_what_would_be_done_and_changes_nothing(story: ClusterStory) -> None:
     head = story.lake.head(story.table).snapshot_id
-    story.apply(story.a_restatement("dry", batchIds=["c", "people", "never-seen"], dryRun=True))
+    story.apply(story.a_restatement("dry", batchIds=["c", "people", "never-seen"], unknownBatches="Allow", dryRun=True))
 
     body = story.wait_for_success("dry")
 

@@ -62,7 +62,7 @@ def test_restatements_of_one_moment_both_hold(story: ClusterStory) -> None:
     corrected = a_table_of(60, first_id=5000, day=2)
     story.lake.put_batch(f"{story.restated}/b.2", corrected)
     story.apply(
-        story.a_restatement("revert", batchIds=["a", "whole", "never-seen"]),
+        story.a_restatement("revert", batchIds=["a", "whole", "never-seen"], unknownBatches="Allow"),
         story.a_restatement(
             "replay", "Replay", batchIds=["b"], replacement={"batchId": "b.2", "uri": f"{story.restated}/b.2/"}
         ),
@@ -87,7 +87,7 @@ def test_a_request_applied_again_changes_nothing(story: ClusterStory) -> None:
     first = story.cluster.get(story.restatement("revert"))
     assert first is not None
     story.cluster.delete(story.restatement("revert"))
-    story.apply(story.a_restatement("revert", batchIds=["a", "whole", "never-seen"]))
+    story.apply(story.a_restatement("revert", batchIds=["a", "whole", "never-seen"], unknownBatches="Allow"))
 
     again = story.wait_for_success("revert", within_seconds=60)
 

@@ -79,7 +79,7 @@ def test_a_dataset_creates_its_table_and_promotes_what_waits(own: Lake, dataset_
 
 
 def test_a_revert_and_its_undo_do_what_their_plans_say(dataset: Lake) -> None:
-    revert = restatement("planned", "Revert", batchIds=["tuesday", "nowhere"])
+    revert = restatement("planned", "Revert", batchIds=["tuesday", "nowhere"], unknownBatches="Allow")
     before = dataset.ids()
 
     said = plan(dataset, revert)["effect"]

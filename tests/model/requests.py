@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from lethe.contract.run import Replacement, RestatementRequest, RowsRef
+from lethe.contract.settings import UnknownBatches
 
 from tests.model.acts import Change, Erase, EraseRows, Replay, Request, Revert, Undo, request_name
 from tests.support.builders import a_request
@@ -19,15 +20,19 @@ def request_of(act: Request, input_of: Callable[[Request], str]) -> RestatementR
     name = request_name(act)
     match act:
         case Revert(ids):
-            return a_request(name, batch_ids=ids)
+            return a_request(name, batch_ids=ids, unknown_batches=UnknownBatches.ALLOW)
         case Erase(ids):
-            return a_request(name, "Erase", batch_ids=ids, evict_by_seconds=EVICT_BY)
+            return a_request(
+                name, "Erase", batch_ids=ids, evict_by_seconds=EVICT_BY, unknown_batches=UnknownBatches.ALLOW
+            )
         case EraseRows():
             rows = RowsRef(column="name", values_file=input_of(act))
             return a_request(name, "Erase", batch_ids=(), rows=rows, evict_by_seconds=EVICT_BY)
         case Replay(ids, by):
             replacement = Replacement(batch_id=by, uri=input_of(act))
-            return a_request(name, "Replay", batch_ids=ids, replacement=replacement)
+            return a_request(
+                name, "Replay", batch_ids=ids, replacement=replacement, unknown_batches=UnknownBatches.ALLOW
+            )
         case Change(_, by):
             replacement = Replacement(batch_id=by, uri=input_of(act), key_columns=("v",), op_column="op")
             return a_request(name, "Replay", batch_ids=(), replacement=replacement)

@@ -37,6 +37,7 @@ class Draft:
     ticket: str = ""
     name: str = ""
     """Empty: made from the content."""
+    allow_unknown: bool = False
     errors: Mapping[str, str] = field(default_factory=dict)
     """By field: what was expected."""
 
@@ -60,6 +61,7 @@ def draft_of(form: Mapping[str, Sequence[str]]) -> Draft:
         reason=one.get("reason", ""),
         ticket=one.get("ticket", ""),
         name=one.get("name", ""),
+        allow_unknown=bool(one.get("allow_unknown")),
         errors=errors,
     )
     errors |= {name: message for name, message in _missing(draft).items() if name not in errors}
@@ -69,7 +71,7 @@ def draft_of(form: Mapping[str, Sequence[str]]) -> Draft:
 def manifest(draft: Draft, namespace: str, dataset: str) -> dict[str, Any]:
     """The Restatement of a draft without errors."""
     seconds = int(draft.evict_by_days) * _DAY_SECONDS if draft.evict_by_days else None
-    note = Note(draft.name, draft.reason, draft.ticket, seconds)
+    note = Note(draft.name, draft.reason, draft.ticket, seconds, draft.allow_unknown and bool(draft.batch_ids))
     body = _body(draft, dataset, note)
     body["metadata"] = {"name": body["metadata"]["name"], "namespace": namespace}
     return body

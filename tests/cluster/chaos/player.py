@@ -84,17 +84,17 @@ class Player:
         """The spec of a Restatement. Writes what it reads."""
         match act:
             case Revert(ids):
-                return {"batchIds": list(ids)}
+                return {"batchIds": list(ids), "unknownBatches": "Allow"}
             case Undo(of):
                 return {"undoes": {"name": f"{self.story.name}-{name_of(of)}"}}
             case Erase(ids):
-                return {"batchIds": list(ids), "evictBySeconds": EVICT_BY_SECONDS}
+                return {"batchIds": list(ids), "unknownBatches": "Allow", "evictBySeconds": EVICT_BY_SECONDS}
             case EraseRows(marks):
                 rows = {"column": "name", "valuesFrom": {"secretKeyRef": self._secret(act, marks)}}
                 return {"rows": rows, "evictBySeconds": EVICT_BY_SECONDS}
             case Replay(ids, by):
                 folder = self._replacement(by, as_arrow(SETUP.replacement_of(by), WRITTEN))
-                return {"batchIds": list(ids), "replacement": {"batchId": by, "uri": folder}}
+                return {"batchIds": list(ids), "unknownBatches": "Allow", "replacement": {"batchId": by, "uri": folder}}
             case Change(changes, by):
                 folder = self._replacement(by, changes_table(by, changes))
                 return {"replacement": {"batchId": by, "uri": folder, "keyColumns": ["v"], "opColumn": "op"}}

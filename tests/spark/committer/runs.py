@@ -1,6 +1,7 @@
 """Runs for the committer."""
 
 from lethe.contract.run import RunSpec
+from lethe.contract.settings import UnknownBatches
 
 from tests.spark.support.story import Story
 from tests.support.builders import a_request
@@ -14,8 +15,11 @@ def begun(story: Story) -> Story:
     return story
 
 
-def a_revert(story: Story, *batch_ids: str, name: str = "revert", **changes: object) -> RunSpec:
-    return story.restatement(a_request(name, batch_ids=batch_ids), **changes)
+def a_revert(
+    story: Story, *batch_ids: str, name: str = "revert", unknown: str = "Refuse", **changes: object
+) -> RunSpec:
+    request = a_request(name, batch_ids=batch_ids, unknown_batches=UnknownBatches(unknown))
+    return story.restatement(request, **changes)
 
 
 def an_undo(story: Story, of: str = "revert", name: str = "undo") -> RunSpec:

@@ -8,7 +8,7 @@ import lethe
 import pytest
 from lethe.base import names
 from lethe.contract.run import ResultPointer, SnapshotLimits
-from lethe.contract.settings import Deletes, NativeDeletes
+from lethe.contract.settings import Deletes, NativeDeletes, UnknownBatches
 from lethe.iceberg import catalogs
 from lethe.ledger.tombstone import Mask
 from lethe_spark.apps.session import make_session
@@ -43,7 +43,8 @@ def test_a_group_is_carried_out_in_one_commit_on_every_catalog_and_format(
         make_session(catalog)
     story = begun(Story.begin(spark, lake, catalog=catalog, format_version=format_version))
     group = story.restatement(
-        a_request("one", batch_ids=("A", "unheard-of")),
+        a_request("one", batch_ids=("A", "unheard-of"), unknown_batches=UnknownBatches.ALLOW),
+        a_request("typo", batch_ids=("A", "unheard-of")),
         a_request("two", batch_ids=("B",)),
         a_request("back", "Undo", batch_ids=(), undoes="ns/two/0"),
         a_request("wrong", "Undo", batch_ids=(), undoes="ns/never/0"),
@@ -58,6 +59,7 @@ def test_a_group_is_carried_out_in_one_commit_on_every_catalog_and_format(
         "ns/two": (True, 3, ""),
         "ns/back": (True, 3, ""),
         "ns/wrong": (False, 0, "UnknownRestatement"),
+        "ns/typo": (False, 0, "UnknownBatches"),
     }
     assert result.requests[0].unknown_batch_ids == ("unheard-of",)
     assert story.table().metadata.format_version == format_version
@@ -122,7 +124,7 @@ def test_rows_that_no_ledger_knows_are_found_without_spark(story: Story, namespa
     """Another writer's, and an id that sorts between two others."""
     story.append_as_foreign_writer("stray", None)
 
-    result = namespace.carried_out(a_revert(story, "stray", "B-"))
+    result = namespace.carried_out(a_revert(story, "stray", "B-", unknown="Allow"))
 
     assert result.requests[0].unknown_batch_ids == ("B-",)
     assert story.rows_at() == of_batches(*ALL) + Counter[Row]({(None, 501, 1): 1})
@@ -227,7 +229,9 @@ def shown(story: Story) -> dict[str, str]:
 
 def test_a_long_result_is_written_to_the_tables_folder(story: Story, namespace: Namespace) -> None:
     """No ConfigMap could hold what some thousands of requests have to tell; it says where that lies, and its SHA-256."""
-    spec = story.restatement(*(a_request(f"r{n}", batch_ids=(f"unheard-of-{n}",)) for n in range(1000)))
+    spec = story.restatement(
+        *(a_request(f"r{n}", batch_ids=(f"unheard-of-{n}",), unknown_batches=UnknownBatches.ALLOW) for n in range(1000))
+    )
 
     result = namespace.carried_out(spec)
 

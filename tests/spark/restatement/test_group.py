@@ -8,6 +8,7 @@ import pytest
 from lethe.base.errors import InputError, TransientError
 from lethe.contract.result import RunResult
 from lethe.contract.run import Replacement, RestatementRequest, RunSpec
+from lethe.contract.settings import UnknownBatches
 from lethe.restatement.group import LISTED_IDS_AT_MOST, parse_ids
 from pyspark.sql import SparkSession
 
@@ -32,7 +33,7 @@ def ids(tmp_path: Path) -> Path:
 
 
 def by_list(path: Path, name: str = "listed") -> RestatementRequest:
-    return a_request(name, batch_ids=(), batch_ids_uri=f"file://{path}")
+    return a_request(name, batch_ids=(), batch_ids_uri=f"file://{path}", unknown_batches=UnknownBatches.ALLOW)
 
 
 def file_of(request: RestatementRequest) -> Path:
@@ -105,7 +106,7 @@ def test_bad_requests_are_set_aside_each_with_its_own_reason_and_the_others_go_o
         by_list(ids, "broken list"),
         by_list(ids.with_name("missing"), "missing list"),
         good,
-        a_request("revert", batch_ids=["C", "unknown"]),
+        a_request("revert", batch_ids=["C", "unknown"], unknown_batches=UnknownBatches.ALLOW),
     )
 
     assert reasons(result) == {
@@ -291,7 +292,8 @@ def test_a_dry_run_reports_what_each_request_alone_would_do_and_does_not_change_
     incomplete = story.a_replay("A", by="A2", name="incomplete")
     (file_of(incomplete).parent / "_SUCCESS").unlink()
     before, head = everything(story), story.head().snapshot_id
-    first = a_request("first", batch_ids=["A", "unknown", "foreign"])
+    first = a_request("first", batch_ids=["A", "unknown", "foreign"], unknown_batches=UnknownBatches.ALLOW)
+    typo = a_request("typo", batch_ids=["A", "unknown"])
 
     result = rehearsed(
         story,
@@ -300,6 +302,7 @@ def test_a_dry_run_reports_what_each_request_alone_would_do_and_does_not_change_
         a_request("whole", batch_ids=["C"]),
         story.a_replay("B", by="B2", name="replay"),
         incomplete,
+        typo,
     )
 
     found = results_by_name(result)
@@ -320,6 +323,8 @@ def test_a_dry_run_reports_what_each_request_alone_would_do_and_does_not_change_
     assert [found[n].rows_deleted for n in ("first", "second", "whole")] == [4, 4, 4]
     assert found["first"].unknown_batch_ids == ("unknown",)
     assert (found["incomplete"].succeeded, found["incomplete"].reason) == (False, "ReplacementIncomplete")
+    refused = story.restate(typo)
+    assert (found["typo"].reason, found["typo"].message) == ("UnknownBatches", refused.message)
     real = story.restate(first)
     for field in ("rows_deleted", "tombstones_added", "unknown_batch_ids", "unknown_batch_ids_count"):
         assert getattr(real, field) == getattr(found["first"], field), field

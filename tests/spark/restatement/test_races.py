@@ -1,6 +1,7 @@
 """Undos and groups meet others between their plan and their commit: each request is carried out once, or refused with a reason,
 and the rest of its group goes on, whatever was written for it in files that replacements share."""
 
+import shutil
 from collections import Counter
 from collections.abc import Callable
 
@@ -58,6 +59,56 @@ def test_an_undo_counts_what_is_committed_before_it(story: Story, first: Act, re
 
     assert (undone.succeeded, undone.reason) == (not reason, reason)
     story.check_reads(rows)
+
+
+# --- batches that the ledger does not know --------------------------------------------------------------------------
+
+
+def test_a_batch_that_is_promoted_while_it_is_looked_for_is_not_unknown(story: Story) -> None:
+    """The run has read the ledger without it, and finds nothing in the buffer: retention has cleared it."""
+
+    def promoted() -> None:
+        story.filled("E")
+        shutil.rmtree(story.folder("E"))
+
+    reverted = story.revert("E", before_look=promoted)
+
+    assert (reverted.succeeded, reverted.rows_deleted) == (True, 4)
+    story.check_reads(of_batches("A", "B", "D"))
+
+
+def test_a_batch_that_arrives_while_it_is_looked_for_is_not_promoted_after_the_revert(story: Story) -> None:
+    """Incomplete ones count: the producer has begun, and the Revert is about what it brings."""
+    reverted = story.revert("E", before_look=lambda: _begin(story, "E"))
+
+    assert (reverted.succeeded, reverted.unknown_batch_ids) == (True, ("E",))
+    story.put("E")
+    story.consolidate("E")
+    story.check_reads(of_batches("A", "B", "D"))
+
+
+def test_a_batch_that_arrives_after_the_refusal_is_promoted(story: Story) -> None:
+    refused = story.revert("E")
+    story.filled("E")
+
+    assert (refused.succeeded, refused.again, refused.reason) == (False, False, "UnknownBatches")
+    assert (len(story.snapshots()), story.states()["E"]) == (2, "promoted")
+    story.check_reads(of_batches("A", "B", "D", "E"))
+
+
+def test_a_batch_that_waits_is_known_when_another_one_of_the_group_is_not(story: Story) -> None:
+    story.put("E")
+
+    result = story.restate_all(a_request("waits", batch_ids=["E"]), a_request("typo", batch_ids=["A", "EE"]))
+
+    assert reasons(result) == {"waits": "", "typo": "UnknownBatches"}
+    assert story.states()["E"] == "reverted"
+    story.check_reads(of_batches("A", "B", "D"))
+
+
+def _begin(story: Story, batch_id: str) -> None:
+    story.put(batch_id)
+    (story.folder(batch_id) / "_SUCCESS").unlink()
 
 
 # --- groups ---------------------------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def test_unknown_ids_are_reported_even_if_they_sort_between_two_others(story: St
     """The bounds of the files say that C might be there; the files say that it is not. Rows without a batch id stay."""
     story.append_as_foreign_writer("foreign", None, None)
 
-    result = story.revert("A", "C", "foreign", "zzz")
+    result = story.revert("A", "C", "foreign", "zzz", unknown="Allow")
 
     assert (result.succeeded, result.unknown_batch_ids) == (True, ("C", "zzz"))
     assert story.states().items() >= {"C": "reverted", "zzz": "reverted", "foreign": "reverted"}.items()
@@ -106,7 +106,7 @@ def test_a_batch_replaced_while_it_waited_in_the_buffer_is_not_doubled_by_its_re
 
 
 def test_a_batch_reverted_before_it_came_is_withheld_and_comes_after_the_undo(story: Story) -> None:
-    story.revert("late")
+    story.revert("late", unknown="Allow")
     story.put("late", "E")
     together, alone = story.consolidate("late", "E"), story.consolidate("late")
     assert (together.batches_promoted, together.batches_withheld) == (1, 1)

@@ -209,7 +209,11 @@ def test_a_revert_hides_and_an_undo_shows_again(flights: Flights) -> None:
     lethe_spark.write(frame(flights, 1, 2), flights.full_name, batch_id="A")
     lethe_spark.write(frame(flights, 3), flights.full_name, batch_id="B")
 
-    reverted = lethe_spark.revert(flights.spark, flights.full_name, ["A", "never"], reason="wrong day")
+    with refused("UnknownBatches"):
+        lethe_spark.revert(flights.spark, flights.full_name, ["A", "never"])
+    reverted = lethe_spark.revert(
+        flights.spark, flights.full_name, ["A", "never"], reason="wrong day", unknown_batches="Allow"
+    )
     assert (reverted.rows_deleted, reverted.unknown_batch_ids, seen(flights)) == (2, ("never",), {"B": 1})
 
     undone = lethe_spark.undo(flights.spark, flights.full_name, reverted.restatement)

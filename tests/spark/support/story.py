@@ -30,7 +30,7 @@ from lethe.contract.run import (
     SnapshotLimits,
     TableRef,
 )
-from lethe.contract.settings import Deletes
+from lethe.contract.settings import Deletes, UnknownBatches
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import data_files, observe
 from lethe.ledger.ledger import Ledger
@@ -219,8 +219,17 @@ class Story:
         (result,) = self.restate_all(request, **at).requests
         return result
 
-    def revert(self, *batch_ids: str, name: str = "revert", **changes: Any) -> RequestResult:
-        return self.restate(a_request(name, batch_ids=batch_ids, **changes))
+    def revert(
+        self,
+        *batch_ids: str,
+        name: str = "revert",
+        unknown: str = "Refuse",
+        before_look: Callable[[], object] | None = None,
+        **changes: Any,
+    ) -> RequestResult:
+        """Revert batches. `before_look`: what happens before the run looks for unknown ones in the buffer."""
+        request = a_request(name, batch_ids=batch_ids, unknown_batches=UnknownBatches(unknown), **changes)
+        return self.restate(request, **({"before_look": before_look} if before_look is not None else {}))
 
     def replay(self, *batch_ids: str, by: str, name: str = "replay", rows: int = 3, **changes: Any) -> RequestResult:
         return self.restate(self.a_replay(*batch_ids, by=by, name=name, rows=rows, **changes))

@@ -99,7 +99,7 @@ def lines(planned: Planned) -> dict[str, str]:
 
 
 def test_a_revert_names_its_batches_rows_files_and_the_missing_vacuum(lake: Lake) -> None:
-    planned = lake.effect(a_revert("A", "W", "nowhere"))
+    planned = lake.effect(a_revert("A", "W", "nowhere", unknownBatches="Allow"))
 
     assert (planned.problem, planned.effect.unknown) == ("", "")
     said = lines(planned)
@@ -111,6 +111,23 @@ def test_a_revert_names_its_batches_rows_files_and_the_missing_vacuum(lake: Lake
     assert planned.effect.deleted is not None
     assert planned.effect.deleted.batches == {("lite.air.flights", "A"): 3}
     assert len(planned.effect.deleted.files) == 1
+
+
+def test_a_restatement_of_a_batch_that_is_nowhere_would_be_refused(lake: Lake) -> None:
+    """The buffer knows W, incomplete batches, and what another Restatement brings."""
+    (lake.home / "buffer" / "batch_id=unfinished").mkdir()
+    (lake.home / "buffer" / "batch_id=unfinished" / "p.parquet").touch()
+    lake.write(lake.home / "fixed", v=pa.array([1], pa.int64()))
+    replacement = {"batchId": "A2", "uri": f"file://{lake.home}/fixed"}
+    replay = a_revert("A", name="replay", operation="Replay", replacement=replacement)
+
+    planned, first, second = lake.plan(a_revert("A", "AA"), replay, a_revert("A2", "unfinished", "W", "X", name="more"))
+
+    assert planned.problem.startswith(
+        "UnknownBatches: Restatement ns/fix: 1 of 2 batch ids are in neither the table nor the"
+    )
+    assert "'AA' (similar: 'A')" in planned.problem
+    assert (first.problem, second.problem) == ("", "")
 
 
 def test_rows_that_another_writer_added_are_found_and_their_number_is_unknown(lake: Lake) -> None:

@@ -92,6 +92,7 @@ def buffered_ids(context: Run, on_object: Callable[[], None] = ignored) -> froze
         Exception: What the store raises.
     """
     _refuse_local(context)
+    context.step("before-look")
     with words_of(context):
         return _opened(context).ids(on_object)
 
