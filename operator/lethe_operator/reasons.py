@@ -368,6 +368,11 @@ class Reason(StrEnum):
         "InvalidIdList",
         "spec.batchIdsFrom does not name a valid list of batch ids. The message gives the line.",
     )
+    UNKNOWN_BATCHES = (
+        "UnknownBatches",
+        "spec.batchIds or spec.batchIdsFrom names batches that are in neither the table nor the buffer, and "
+        "spec.unknownBatches is not Allow. The message names similar ids. Nothing was changed.",
+    )
     LIST_CHANGED = (
         "ListChanged",
         "The list that spec.batchIdsFrom names has changed since the operator first read it. Nothing was committed.",

@@ -403,6 +403,10 @@ REFUSED = {
         restatement_manifest("Replay", batchIds=["a", "b"]),
         "replacement.batchId must be a new id, it cannot be one of the replaced batchIds",
     ),
+    "unknown batches without batches": (
+        restatement_manifest("Undo", unknownBatches="Allow"),
+        "unknownBatches is allowed only with batchIds or batchIdsFrom",
+    ),
     "an Undo of nothing": (restatement_manifest("Undo", undoes=None), "undoes is required when operation is Undo"),
     "an Undo of itself": (
         named("undo-a", restatement_manifest("Undo", undoes={"name": "undo-a"})),
@@ -464,6 +468,7 @@ FIXED = {
     ),
     "another replacement": ("replay", {"replacement": {"batchId": "c"}}, "replacement is immutable"),
     "another thing to undo": ("undo", {"undoes": {"name": "x"}}, "undoes is immutable"),
+    "unknown batches later": ("revert", {"unknownBatches": "Allow"}, "unknownBatches is immutable"),
     "other rows": ("erase", {"rows": {"column": "x"}}, "rows is immutable"),
     "a reason later": ("revert", {"reason": "afterthought"}, "reason is immutable"),
     "a ticket later": ("revert", {"ticket": "X-1"}, "ticket is immutable"),
