@@ -69,7 +69,7 @@ def test_each_batch_is_shown_in_the_state_that_the_runs_have_left_it_in(story: T
     assert story.shown() == {"A": "promoted", "B": "promoted", "C": "promoted", "E": "refused"}
 
     story.replay("A", by="A2")
-    story.revert("B", "Z")
+    story.revert("B", "Z", unknown="Allow")
     states = {"A": "replaced", "A2": "promoted", "B": "reverted", "C": "promoted", "E": "refused", "Z": "reverted"}
     assert story.shown() == states
 

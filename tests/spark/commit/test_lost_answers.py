@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from lethe.base.errors import TransientError, UnknownCommitState
+from lethe.contract.settings import UnknownBatches
 from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
 
@@ -87,7 +88,9 @@ def test_a_commit_whose_answer_is_lost_happens_exactly_once(make_story: MakeStor
     assert set(runs(story).values()) == {1}
     check_every_snapshot(story)
 
-    group = story.restatement(story.a_replay("C", by="C2"), a_request("unknown", batch_ids=("D",)))
+    group = story.restatement(
+        story.a_replay("C", by="C2"), a_request("unknown", batch_ids=("D",), unknown_batches=UnknownBatches.ALLOW)
+    )
     reported = story.run(group, before_commit=lambda: switch.arm(fault)).requests
     assert (switch.struck, [(r.succeeded, r.group_size) for r in reported]) == (1, [(True, 2), (True, 2)])
     assert {r.snapshot_id for r in reported} == {story.head().snapshot_id}

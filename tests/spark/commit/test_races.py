@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 from lethe.contract.result import RequestResult
+from lethe.contract.settings import UnknownBatches
 from lethe.iceberg import catalogs
 from lethe_operator.restatement.queue import PAUSE_BETWEEN_COMMITS
 from lethe_spark.apps.session import make_session
@@ -340,11 +341,14 @@ def test_few_commits_and_a_pause_behind_them_keep_a_foreign_writer_alive(
     """The same reverts, one commit each with nothing in between, and then grouped with the operator's pause behind each."""
     with appending(contested) as tight:
         for n in range(REVERTS):
-            contested.revert(f"tight-{n}", name=f"tight-{n}")
+            contested.revert(f"tight-{n}", name=f"tight-{n}", unknown="Allow")
     with appending(contested) as grouped:
         turns = []
         for n in range(0, REVERTS, 4):
-            requests = [a_request(f"grouped-{i}", batch_ids=(f"grouped-{i}",)) for i in range(n, n + 4)]
+            requests = [
+                a_request(f"grouped-{i}", batch_ids=(f"grouped-{i}",), unknown_batches=UnknownBatches.ALLOW)
+                for i in range(n, n + 4)
+            ]
             contested.run(contested.restatement(*requests))
             turns.append(grouped.gets_its_turn())
 

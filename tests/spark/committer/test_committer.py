@@ -151,7 +151,8 @@ def test_a_repeated_request_gets_the_first_result(story: Story, namespace: Names
     assert spec.restatement is not None
 
     again = namespace.carried_out(spec.model_copy(update={"attempt": 2}))
-    beside = namespace.carried_out(story.restatement(*spec.restatement.requests, a_request("more", batch_ids=("Z",))))
+    more = a_request("more", batch_ids=("Z",), unknown_batches=UnknownBatches.ALLOW)
+    beside = namespace.carried_out(story.restatement(*spec.restatement.requests, more))
 
     assert (first.outcome, again.outcome, beside.outcome) == ("Committed", "AlreadyCommitted", "Committed")
     assert {r.requests[0].snapshot_id for r in (first, again, beside)} == {head}

@@ -19,6 +19,7 @@ import pytest
 from lethe.base.errors import InputError, TransientError
 from lethe.contract.result import RunResult
 from lethe.contract.run import RunSpec
+from lethe.contract.settings import UnknownBatches
 from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
@@ -54,7 +55,9 @@ def story(request: pytest.FixtureRequest, make: Make) -> Names:
 def test_an_erase_of_batches_hides_them_writes_no_data_and_is_not_undone(story: Names) -> None:
     files = story.files()
 
-    result = story.restate(a_request("erase", "Erase", batch_ids=("A", "late"), evict_by_seconds=60))
+    result = story.restate(
+        a_request("erase", "Erase", batch_ids=("A", "late"), evict_by_seconds=60, unknown_batches=UnknownBatches.ALLOW)
+    )
 
     assert (result.succeeded, result.rows_deleted, result.tombstones_added) == (True, 4, 2)
     assert (story.files(), story.states()["A"], story.states()["late"]) == (files, "erased", "erased")
@@ -510,7 +513,7 @@ def test_an_erase_waits_for_a_listing_that_is_younger_than_the_last_undo(story: 
     """A batch lies in the buffer and was reverted before it came: the listing did not count it among those that the Erase waits
     for. The Undo lets it in, after the listing and before the Erase, or during its search."""
     somebody = row("late", 0)
-    story.revert("late")
+    story.revert("late", unknown="Allow")
     story.put("late")
     assert story.consolidate("late").batches_withheld == 1
     listed = story.head().snapshot_id

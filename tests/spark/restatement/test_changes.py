@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import ConflictError, InputError
 from lethe.contract.result import RunResult
+from lethe.contract.settings import UnknownBatches
 from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
@@ -85,7 +86,7 @@ def test_batches_are_replaced_as_a_whole_by_the_same_commit(story: Changing) -> 
     """Those in batchIds, whatever keys they have."""
     changes = (upsert(row("A", 0)), delete(row("B", 1)))
 
-    result = story.restate(story.a_change(*changes, batch_ids=("A", "late")))
+    result = story.restate(story.a_change(*changes, batch_ids=("A", "late"), unknown_batches=UnknownBatches.ALLOW))
 
     assert (result.tombstones_added, result.rows_deleted, result.rows_added) == (2, 4, 1)
     assert story.states() == {"A": "replaced", "B": "promoted", "C1": "promoted", "D": "promoted", "late": "replaced"}

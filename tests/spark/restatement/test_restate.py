@@ -11,6 +11,7 @@ import pytest
 from lethe.base.errors import TableError
 from lethe.contract.result import RequestResult
 from lethe.contract.run import DatasetRef, RestatementRequest, RunSpec
+from lethe.contract.settings import UnknownBatches
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import named, some
@@ -191,7 +192,7 @@ def test_of_a_chain_of_replays_only_the_last_batch_is_seen_whichever_run_comes_f
     first, B2 must not come in after it was replaced, and A must go all the same, or two of them would be seen."""
     requests = {
         "first": story.a_replay("A", by="B2", name="first"),
-        "second": story.a_replay("B2", by="C2", name="second"),
+        "second": story.a_replay("B2", by="C2", name="second", unknown_batches=UnknownBatches.ALLOW),
     }
 
     results = {name: story.restate(requests[name]) for name in order}
@@ -262,7 +263,7 @@ def test_an_erased_row_stays_gone_whichever_way_its_batch_goes_and_comes(people:
 def test_an_undo_does_not_let_in_what_an_erase_could_not_search(people: Names) -> None:
     """A batch was reverted before it came, and lies in the buffer with a row of somebody whose records are erased then. The Undo
     would promote it, and with it the row. It is refused for that; under a new id, without the row, the batch comes."""
-    people.revert("late")
+    people.revert("late", unknown="Allow")
     people.put("late")
     assert people.consolidate("late").batches_withheld == 1
     somebody = row("late", 0)

@@ -180,7 +180,7 @@ def test_what_was_staged_before_the_death_is_published_and_not_written_again(sto
 def test_a_run_that_died_staged_without_a_reverted_batch_promotes_it_too_once_the_revert_is_undone(
     story: Story,
 ) -> None:
-    story.revert("E")
+    story.revert("E", unknown="Allow")
     run = story.consolidation("E", "F")
     dies(story, run, "after_stage")
     story.undo()

@@ -185,7 +185,7 @@ def test_rewritten_files_are_sorted_by_batch_whatever_the_size_of_a_partition(
     monkeypatch.setattr(purge, "ONE_TASK_BYTES", 0)
 
     before = story.run(story.vacuuming_so()).plan
-    story.revert("E", name="second")
+    story.revert("E", name="second", unknown="Allow")
     after = plan(story).plan
 
     assert before is not None

@@ -110,7 +110,7 @@ def test_a_table_of_many_commits_and_no_vacuum_keeps_a_bounded_history_and_every
 def test_a_history_is_cut_by_number_only_where_no_vacuum_asks_for_age(story: Story) -> None:
     """Old snapshots within the number allowed are somebody's time travel."""
     limits = SnapshotLimits(max_age_seconds=0, max_count=3, min_to_keep=1)
-    story.revert("x")
+    story.revert("x", unknown="Allow")
 
     result = story.run(story.restatement(a_request("second", batch_ids=("y",)), snapshots=limits))
 
@@ -186,14 +186,16 @@ def test_what_lost_attempts_left_goes_when_it_is_old(story: Story) -> None:
     """The first attempt's ledger was written and never published."""
     story.revert("A", name="mine")
     lost = set(story.ledger_files())
-    story.restate(a_request("second", batch_ids=("B",)), before_commit=lambda: story.revert("x", name="theirs"))
+    story.restate(
+        a_request("second", batch_ids=("B",)), before_commit=lambda: story.revert("x", name="theirs", unknown="Allow")
+    )
     lost = set(story.ledger_files()) - lost - needed(story)
     assert lost
     grow_old(story)
 
     story.vacuum(ALL_GONE)
     grow_old(story)
-    story.revert("y", name="third")
+    story.revert("y", name="third", unknown="Allow")
     story.vacuum(ALL_GONE, key="2")
 
     assert lost.isdisjoint(story.ledger_files())

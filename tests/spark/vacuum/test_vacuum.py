@@ -107,7 +107,7 @@ def test_a_tagged_snapshot_of_another_writer_keeps_the_ledger_it_was_written_on(
     story.revert("A")
     bare = story.append_as_foreign_writer("x")
     story.tag()
-    story.revert("x", name="second")
+    story.revert("x", name="second", unknown="Allow")
 
     story.vacuum(ALL_GONE)
 
@@ -124,7 +124,7 @@ def test_a_vacuum_of_nothing_commits_nothing(story: Story) -> None:
 
 
 def test_a_tombstone_that_no_file_can_hold_is_ended_without_touching_a_file(story: Story) -> None:
-    story.revert("zzz")
+    story.revert("zzz", unknown="Allow")
     files = story.files()
 
     result = story.vacuum()
