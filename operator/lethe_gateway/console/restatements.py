@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import yaml
 from fastapi import APIRouter, Request, Response
+from lethe.contract.run import REQUESTED_BY
 from lethe.kube import DATASETS, RESTATEMENTS
 
 from lethe_gateway.api.batches import erasure_page, record_of
@@ -131,9 +132,12 @@ def restate(
 
 
 def _created(services: Services, caller: Caller, namespace: str, body: Mapping[str, Any]) -> Response:
-    name = str(body["metadata"]["name"])
+    metadata = body["metadata"]
+    name, annotations = str(metadata["name"]), {REQUESTED_BY: caller.username}
     try:
-        services.writer.create(caller, RESTATEMENTS, namespace, body)
+        services.writer.create(
+            caller, RESTATEMENTS, namespace, {**body, "metadata": {**metadata, "annotations": annotations}}
+        )
     except Problem as e:
         # Its name comes from its content, so a form that is sent again finds what it has created.
         if e.kind is not Kind.ALREADY_EXISTS or not _is_same(services, caller, namespace, body):

@@ -189,6 +189,8 @@ class BatchRestatement(ApiModel):
     """Why it was requested."""
     ticket: str | None = None
     """Where it was requested."""
+    requested_by: str | None = None
+    """Who requested it: the annotation lethe.dev/requested-by, else the program that created the Restatement."""
 
 
 class PurgeState(StrEnum):
@@ -293,6 +295,7 @@ def restatement_ref(facts: BatchFacts) -> BatchRestatement | None:
         operation=request.operation if request is not None else None,
         reason=provenance.reason or None if provenance is not None else None,
         ticket=provenance.ticket or None if provenance is not None else None,
+        requested_by=provenance.requested_by or None if provenance is not None else None,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar, assert_never
 
 from lethe.base.verdict import Verdict
 from lethe.contract.result import RequestResult
+from lethe.contract.run import Provenance
 from lethe.contract.settings import RunFamily
 from lethe.ledger.ledger import BatchEntry, BatchState, RequestEntry
 from lethe.version import version
@@ -225,6 +226,7 @@ def of_request(entry: EntryChange[RequestEntry], common: Common) -> Iterator[Eve
     now = _result(entry.after)
     then = _result(entry.before) if entry.before is not None else None
     if then is None and now.succeeded:
+        provenance = now.provenance or Provenance()
         yield RestatementCommitted(
             restatement=now.key,
             name=now.name,
@@ -234,6 +236,9 @@ def of_request(entry: EntryChange[RequestEntry], common: Common) -> Iterator[Eve
             rows_added=now.rows_added,
             rows_erased=now.rows_erased,
             rows_restored=now.rows_restored,
+            reason=provenance.reason or None,
+            ticket=provenance.ticket or None,
+            requested_by=provenance.requested_by or None,
             run_id=entry.after.run,
             **common,
         )

@@ -150,6 +150,12 @@ class RestatementCommitted(EventData):
     rows_added: int = 0
     rows_erased: int = Field(default=0, description="Rows that were found by values or keys.")
     rows_restored: int = Field(default=0, description="By an Undo.")
+    reason: str | None = Field(default=None, description="Why it was requested; absent: it does not say.")
+    ticket: str | None = Field(default=None, description="Where it was requested; absent: it does not say.")
+    requested_by: str | None = Field(
+        default=None,
+        description="Who requested it: the annotation lethe.dev/requested-by, else the program that created the Restatement.",
+    )
 
 
 class TombstonesPurged(EventData):

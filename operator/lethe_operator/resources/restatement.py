@@ -14,9 +14,8 @@ from typing import Any, Final
 
 from lethe.base.ids import request_key
 from lethe.base.verdict import Verdict
-from lethe.contract.kubernetes import GROUP
 from lethe.contract.restatement import RestatementSpec
-from lethe.contract.run import Manager, Provenance
+from lethe.contract.run import REQUESTED_BY, Manager, Provenance
 from lethe.contract.status import BatchIdList, RestatementStatus, StoredStatus, stored_status
 from lethe.restatement.group import LISTED_IDS_AT_MOST, IdList
 
@@ -58,7 +57,7 @@ class Restatement:
     listed: IdList | Unmet | None = None
     """Content of the ConfigMap in spec.batchIdsFrom; None: the spec names none."""
     provenance: Provenance | None = None
-    """Who created it; None: its rows need not leave the storage, or no run will carry it out."""
+    """Who created it; None: no run will carry it out."""
 
     @property
     def batch_ids(self) -> tuple[str, ...]:
@@ -143,7 +142,6 @@ def dataset_name_of(body: Mapping[str, Any]) -> str:
     return str(((body.get("spec") or {}).get("datasetRef") or {}).get("name") or "")
 
 
-REQUESTED_BY: Final = f"{GROUP}/requested-by"
 # Annotations and labels in which people, Argo CD, Flux and Helm give their names.
 MARKS: Final = (
     REQUESTED_BY,
@@ -162,14 +160,12 @@ TEXT_AT_MOST: Final = 256
 MANAGERS_AT_MOST: Final = 10
 
 
-def provenance_of(body: Mapping[str, Any], spec: RestatementSpec) -> Provenance | None:
-    """The provenance of a Restatement whose rows must leave the storage; None for all others.
+def provenance_of(body: Mapping[str, Any], spec: RestatementSpec) -> Provenance:
+    """Who created a Restatement and why.
 
     Args:
         spec: Parsed from `body`.
     """
-    if not spec.operation.always_evicts and spec.evict_by_seconds is None:
-        return None
     metadata = body.get("metadata") or {}
     texts = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
     managers = [

@@ -1,6 +1,6 @@
 """`lethe batches` lists the batches of a table; `lethe track` updates its table of batches."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import click
@@ -22,11 +22,13 @@ from lethe.cli.output import (
     time_text,
     working,
 )
+from lethe.contract.run import Provenance
 from lethe.iceberg import catalogs
 from lethe.ledger.ledger import Ledger, get_many
+from lethe.restatement.plan import recalled
 
 _HEADERS: Final = ("BATCH", "STATE", "ROWS", "TIME", "SNAPSHOT", "TOMBSTONED", "BY")
-_WIDE: Final = ("BYTES", "OBJECTS", "RUN")
+_WIDE: Final = ("BYTES", "OBJECTS", "RUN", "REQUESTED BY", "TICKET", "REASON")
 _OPTIONAL: Final = ("TOMBSTONED", "SNAPSHOT", "TIME", "ROWS")
 
 
@@ -62,25 +64,42 @@ def batches(
         if missing := sorted(frozenset(ids) - _known(tracked, current_ledger, ids)):
             raise InputError("UnknownBatch", f"the ledger of {table} has no batch {', '.join(map(repr, missing))}.")
         hidden = _tombstoned(current_ledger, opened.facts.batch_field_id, tracked)
-    match "json" if as_json else output:
-        case "json" | "yaml" as form:
-            print_document([_document(b, hidden) for b in tracked], form)
+        form = "json" if as_json else output
+        asked = _provenances(current_ledger, tracked) if form in ("json", "yaml", "wide") else {}
+    match form:
+        case "json" | "yaml":
+            print_document([_document(b, hidden, asked.get(b.restatement)) for b in tracked], form)
         case "name":
             click.echo("".join(f"{b.batch_id}\n" for b in tracked), nl=False)
-        case form:
+        case _:
             wide = form == "wide"
             print_table(
                 (*_HEADERS, *(_WIDE if wide else ())),
-                (_row(b, b.batch_id in hidden, wide) for b in tracked),
+                (
+                    [*_row(b, b.batch_id in hidden), *(_wide(b, asked.get(b.restatement)) if wide else ())]
+                    for b in tracked
+                ),
                 right=("ROWS", "SNAPSHOT", "BYTES", "OBJECTS"),
                 optional=() if wide else _OPTIONAL,
             )
 
 
-def _row(b: BatchRow, hidden: bool, wide: bool) -> list[str]:
+def _row(b: BatchRow, hidden: bool) -> list[str]:
     row = [b.batch_id, b.state, number_text(b.rows), time_text(b.state_time), number_text(b.snapshot_id)]
-    row += ["yes" if hidden else "no", _by(b)]
-    return [*row, number_text(b.bytes), number_text(b.objects), b.run_id or ""] if wide else row
+    return [*row, "yes" if hidden else "no", _by(b)]
+
+
+def _wide(b: BatchRow, provenance: Provenance | None) -> list[str]:
+    asked = provenance or Provenance()
+    row = [number_text(b.bytes), number_text(b.objects), b.run_id or ""]
+    return [*row, asked.requested_by, asked.ticket, asked.reason]
+
+
+def _provenances(table_ledger: Ledger, rows: Iterable[BatchRow]) -> Mapping[str | None, Provenance]:
+    """Who asked for the Restatements that set the states of the batches, and why, by their keys in the ledger."""
+    keys = dict.fromkeys(b.restatement for b in rows if b.restatement is not None)
+    results = {key: recalled(entry) for key, entry in get_many(table_ledger.requests, keys).items()}
+    return {key: result.provenance for key, result in results.items() if result.provenance is not None}
 
 
 def _by(b: BatchRow) -> str:
@@ -127,7 +146,8 @@ def _tombstoned(table_ledger: Ledger, field_id: int | None, found: Iterable[Batc
     return frozenset(id for _, id in get_many(table_ledger.tombstones, [(field_id, b.batch_id) for b in found]))
 
 
-def _document(b: BatchRow, hidden: frozenset[str]) -> dict[str, Any]:
+def _document(b: BatchRow, hidden: frozenset[str], provenance: Provenance | None) -> dict[str, Any]:
+    asked = provenance or Provenance()
     return {
         "id": b.batch_id,
         "state": b.state,
@@ -141,6 +161,9 @@ def _document(b: BatchRow, hidden: frozenset[str]) -> dict[str, Any]:
         "refusal": _refusal(b) or None,
         "tombstoned": b.batch_id in hidden,
         "objects": b.objects or 0,
+        "requestedBy": asked.requested_by or None,
+        "ticket": asked.ticket or None,
+        "reason": asked.reason or None,
     }
 
 

@@ -162,7 +162,7 @@ class RequestResult(Recorded):
     rows_restored: int = 0  # by an Undo
     plan: AffectedFiles | None = None  # of a dry run
     erasure: ErasureOutcome | None = None  # None: not verified yet, or there is none
-    provenance: Provenance | None = None  # for the record of its erasure
+    provenance: Provenance | None = None  # who asked for it and why; None: an earlier version carried it out
 
     @property
     def outcome(self) -> RequestOutcome:

@@ -6,13 +6,14 @@ Times are RFC 3339 in UTC, sizes are bytes.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from lethe.base.ids import kube_name
 from lethe.contract.dataset import CreateSpec, NativeDeletesSpec, SnapshotsSpec, TableSpec
+from lethe.contract.kubernetes import GROUP
 from lethe.contract.settings import (
     BufferLayout,
     ConsolidationMode,
@@ -26,6 +27,8 @@ from lethe.contract.settings import (
     UnknownBatches,
 )
 
+REQUESTED_BY: Final = f"{GROUP}/requested-by"
+"""The annotation in which the creator of a Restatement gives a name."""
 CONTRACT_VERSION = "lethe.dev/run/v1"
 # A ConfigMap holds 1 MiB, and all runs of a Dataset share one. Larger documents are files beside the table.
 INLINE_BYTES_AT_MOST = 64 * 1024
@@ -235,6 +238,11 @@ class Provenance(Recorded):
     managers: tuple[Manager, ...] = ()  # without those of its status
     marks: dict[str, str] = {}  # annotations and labels in which deployment tools and people give their names
 
+    @property
+    def requested_by(self) -> str:
+        """The annotation lethe.dev/requested-by, else the program that wrote the object first; "": unknown."""
+        return self.marks.get(REQUESTED_BY) or next((m.name for m in self.managers), "")
+
 
 class RestatementRequest(Document):
     """One Restatement, with all that a run needs of it. It contains no values of rows: see `RowsRef`."""
@@ -262,7 +270,7 @@ class RestatementRequest(Document):
     evict_by_seconds: int | None = None
     """Time from the commit until the rows must be deleted; None: no deadline."""
     provenance: Provenance | None = None
-    """None: unknown, or its rows need not leave the storage."""
+    """None: unknown."""
 
     @property
     def by_keys(self) -> bool:

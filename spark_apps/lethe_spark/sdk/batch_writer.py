@@ -16,7 +16,7 @@ from lethe.base.errors import ConflictError, InputError, TransientError
 from lethe.base.ids import MAX_BATCH_ID_LENGTH, request_key, run_id
 from lethe.buffer.promotion import Publish, WrittenBatch, WrittenFiles, plan_publication
 from lethe.contract.result import Phase
-from lethe.contract.run import AcceptedHead, Replacement, RestatementRequest, SearchLimits
+from lethe.contract.run import AcceptedHead, Provenance, Replacement, RestatementRequest, SearchLimits
 from lethe.contract.settings import Deletes, NativeDeletes, Operation, UnknownBatches
 from lethe.files.bounds import IdIndex
 from lethe.iceberg import catalogs
@@ -464,6 +464,7 @@ class _WriteRequest:
             replacement=Replacement(batch_id=self.batch_id, uri=""),
             reason=self.reason,
             creation_time=now,
+            provenance=Provenance(reason=self.reason),
         )
 
 

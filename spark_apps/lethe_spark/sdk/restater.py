@@ -53,6 +53,7 @@ def revert(
     batch_ids: Sequence[str],
     *,
     reason: str = "",
+    ticket: str = "",
     name: str | None = None,
     evict_by_seconds: int | None = None,
     batch_column: str = "batch_id",
@@ -68,6 +69,7 @@ def revert(
         table: `catalog.namespace.table`.
         batch_ids: The batches.
         reason: A text for people, stored in the ledger.
+        ticket: A reference to a ticket, stored in the ledger.
         name: A name for this revert. A second call with the same name and ids changes nothing, also after an undo. Without a
             name, each call is a new revert.
         evict_by_seconds: The time from now by which a vacuum must have removed the bytes. None: no limit.
@@ -100,13 +102,19 @@ def revert(
         reason=reason,
         creation_time=datetime.now(UTC),
         evict_by_seconds=evict_by_seconds,
-        provenance=Provenance(reason=reason) if evict_by_seconds is not None else None,
+        provenance=Provenance(reason=reason, ticket=ticket),
     )
     return _restate(spark, table, request, batch_column, deletes)
 
 
 def undo(
-    spark: SparkSession, table: str, restatement: str, *, reason: str = "", batch_column: str = "batch_id"
+    spark: SparkSession,
+    table: str,
+    restatement: str,
+    *,
+    reason: str = "",
+    ticket: str = "",
+    batch_column: str = "batch_id",
 ) -> RestatementResult:
     """Make the rows of a revert visible again, unless a vacuum has purged some of them.
 
@@ -117,6 +125,7 @@ def undo(
         table: `catalog.namespace.table`.
         restatement: The key of the revert: `RestatementResult.restatement`, or as `lethe batches --json` prints it.
         reason: A text for people, stored in the ledger.
+        ticket: A reference to a ticket, stored in the ledger.
         batch_column: The column of batch ids, for a table that Lethe has not prepared. A prepared table stores its own.
 
     In these cases nothing is committed.
@@ -137,6 +146,7 @@ def undo(
         undoes=restatement,
         reason=reason,
         creation_time=datetime.now(UTC),
+        provenance=Provenance(reason=reason, ticket=ticket),
     )
     return _restate(spark, table, request, batch_column, Deletes.LEDGER)
 

@@ -3,7 +3,6 @@
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from lethe.contract.run import Manager, Provenance
 from lethe_operator.resources.restatement import TEXT_AT_MOST, parse_restatement, provenance_of
 
@@ -17,7 +16,7 @@ def a_body(spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
     }
 
 
-def found_of(body: dict[str, Any]) -> Provenance | None:
+def found_of(body: dict[str, Any]) -> Provenance:
     return provenance_of(body, parse_restatement(body).spec)
 
 
@@ -27,7 +26,6 @@ ERASE = {"operation": "Erase", "reason": "asked for", "ticket": "GDPR-17"}
 def test_reason_ticket_uid_and_time_are_the_objects_own() -> None:
     found = found_of(a_body(ERASE))
 
-    assert found is not None
     assert (found.reason, found.ticket, found.uid, found.created_time) == ("asked for", "GDPR-17", "u-1", WRITTEN)
     assert (found.managers, found.marks) == ((), {})
 
@@ -45,7 +43,6 @@ def test_managers_are_those_of_the_object_and_not_of_its_status() -> None:
 
     found = found_of(a_body(ERASE, managedFields=fields))
 
-    assert found is not None
     assert found.managers == (Manager(name="kubectl-create", operation="Update", time=WRITTEN),)
 
 
@@ -60,7 +57,6 @@ def test_deployment_tools_and_people_are_named_by_known_marks_alone() -> None:
 
     found = found_of(a_body(ERASE, annotations=annotations, labels=labels))
 
-    assert found is not None
     assert found.marks == {
         "lethe.dev/requested-by": "x" * TEXT_AT_MOST,
         "argocd.argoproj.io/tracking-id": "erasures:lethe.dev/Restatement:ns/erase",
@@ -68,13 +64,15 @@ def test_deployment_tools_and_people_are_named_by_known_marks_alone() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("spec", "kept"),
-    [
-        ({"operation": "Revert"}, False),
-        ({"operation": "Revert", "evictBySeconds": 0}, True),
-        ({"operation": "Erase"}, True),
-    ],
-)
-def test_it_is_kept_of_those_whose_rows_must_go(spec: dict[str, Any], kept: bool) -> None:
-    assert (found_of(a_body(spec)) is not None) is kept
+def test_of_each_operation_it_is_kept_who_asked_by_annotation_or_by_program() -> None:
+    managers = [
+        {"manager": name, "operation": "Update", "time": "2026-03-01T11:00:00Z"} for name in ("argocd", "kubectl")
+    ]
+    annotated = {"annotations": {"lethe.dev/requested-by": "ada"}}
+    bodies = [
+        a_body({"operation": "Revert"}, managedFields=managers, **annotated),
+        a_body({"operation": "Revert"}, managedFields=managers),
+        a_body({"operation": "Revert"}),
+    ]
+
+    assert [found_of(body).requested_by for body in bodies] == ["ada", "argocd", ""]
