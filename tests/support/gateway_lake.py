@@ -61,7 +61,12 @@ def _restate(table: Table, id: str, key: str, operation: str, state: BatchState,
         operation=operation,
         batch_ids=(id,),
         rows_deleted=1,
-        provenance={"reason": f"the producer sent {id} twice", "ticket": "LAKE-7", "createdTime": CREATED.isoformat()},
+        provenance={
+            "reason": f"the producer sent {id} twice",
+            "ticket": "LAKE-7",
+            "createdTime": CREATED.isoformat(),
+            "marks": {"lethe.dev/requested-by": "ana"},
+        },
     )
     due = entry.get("evict_by")
     blocker = ErasureBlocker(BlockerKind.TAG, "q1", why="tag of the first quarter")

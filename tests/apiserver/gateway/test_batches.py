@@ -79,6 +79,7 @@ def test_the_history_of_a_reverted_and_purged_batch(site: Site, analyst: httpx.C
         "operation": "Revert",
         "reason": "the producer sent B twice",
         "ticket": "LAKE-7",
+        "requestedBy": "ana",
     }
     assert reverted["restatement"] == by == found["restatedBy"]
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from lethe import ledger_store
 from lethe.cli.main import cli
 from lethe.iceberg.facts import observe
-from lethe.ledger.ledger import BatchEntry, Delta
+from lethe.ledger.ledger import BatchEntry, Delta, RequestEntry
 from lethe.ledger.lineage import needed_carriers, summary
 from lethe.ledger.tombstone import Tombstone
 from pyiceberg.catalog import Catalog
@@ -38,6 +38,7 @@ class Kept:
         self,
         *tombstoned: str,
         batches: Sequence[BatchEntry] = (),
+        requests: Sequence[RequestEntry] = (),
         removed: Sequence[str] = (),
         vacuumed: Sequence[Tombstone] | None = None,
         kind: str = "Restatement",
@@ -52,6 +53,7 @@ class Kept:
             add_tombstones=tuple(a_tombstone(i, namespace=field_id) for i in tombstoned),
             remove_tombstones=frozenset((field_id, i) for i in removed),
             set_batches=tuple(batches),
+            set_requests=tuple(requests),
         )
         carriers = needed_carriers(facts.snapshots, base.ledger.carriers)
         written = ledger_store.write(self.table.io, facts, base, delta, carriers, vacuumed)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from lethe.contract.run import Provenance
 from lethe.ledger import format
 from lethe.ledger.ledger import BatchState
 
-from tests.support.builders import NOW, RUN, a_batch, a_tombstone, ago
+from tests.support.builders import NOW, RUN, a_batch, a_request_entry, a_tombstone, ago
 from tests.tables.lethe.cli.conftest import NAME, Kept
 
 Lethe = Callable[..., Result]
@@ -155,6 +156,21 @@ def test_a_batch_with_the_longest_id_is_found_by_it(flights: Kept, lethe: Lethe)
 
     assert (found["id"], found["state"]) == (one, "reverted")
     assert lethe("batches", NAME, "-o", "name").output.splitlines().count(other) == 1
+
+
+def test_who_asked_and_why_is_shown_with_the_batches_also_without_the_resource(flights: Kept, lethe: Lethe) -> None:
+    asked = Provenance(reason="sent twice", ticket="LAKE-7", marks={"lethe.dev/requested-by": "ana"})
+    reverted = [a_batch(i, BatchState.REVERTED, restatement=f"ns/{i}/0") for i in "AB"]
+    entries = [a_request_entry("ns/A/0", provenance=asked), a_request_entry("ns/B/0")]
+    flights.commit("A", "B", batches=[*reverted, a_batch("C")], requests=entries)
+
+    listed = {b["id"]: b for b in json.loads(lethe("batches", NAME, "--json").output)}
+    wide = lethe("batches", NAME, "-o", "wide").output
+
+    shown = {i: [b[name] for name in ("requestedBy", "ticket", "reason")] for i, b in listed.items()}
+    assert shown == {"A": ["ana", "LAKE-7", "sent twice"], "B": [None] * 3, "C": [None] * 3}
+    assert all(text in wide for text in ("REQUESTED BY", "ana", "LAKE-7", "sent twice"))
+    assert "LAKE-7" not in lethe("batches", NAME).output
 
 
 def test_a_batch_that_is_not_in_the_ledger_is_reported_as_unknown(flights: Kept, lethe: Lethe) -> None:

@@ -64,6 +64,23 @@ def test_each_operation_takes_its_own_fields(session: Session, fields: dict[str,
     assert {k: v for k, v in created["spec"].items() if k not in ("datasetRef", "reason")} == spec
 
 
+def test_what_a_person_creates_names_the_person_and_what_is_put_into_git_does_not(session: Session) -> None:
+    composed(session, "apply")
+    downloaded = yaml.safe_load(composed(session, "download").text)
+
+    (created,) = session.parts.writer.created
+    assert created["metadata"]["annotations"] == {"lethe.dev/requested-by": "ana"}
+    assert "annotations" not in downloaded["metadata"]
+
+
+def test_unknown_batches_are_accepted_only_if_the_form_says_so(session: Session) -> None:
+    composed(session, "apply")
+    composed(session, "apply", allow_unknown="1")
+    composed(session, "apply", operation="Undo", batch="", undoes="revert-1", allow_unknown="1")
+
+    assert [c["spec"].get("unknownBatches") for c in session.parts.writer.created] == [None, "Allow", None]
+
+
 def test_a_plan_is_a_dry_run_and_is_applied_from_its_page(session: Session) -> None:
     where = composed(session, "plan").headers["location"]
     planned = session.parts.writer.created[-1]

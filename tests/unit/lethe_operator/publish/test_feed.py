@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from lethe import ledger_store
 from lethe.contract.result import ErasureOutcome
+from lethe.contract.run import Provenance
 from lethe.contract.settings import Operation
 from lethe.ledger.ledger import BatchState, RequestEntry
 from lethe_operator.publish.cursor_files import CursorMoved
@@ -223,6 +224,22 @@ def test_an_erased_restatement_is_told_without_its_batch_ids_or_values(
 
     assert "S3CRET" not in sink.received[1].data
     assert "DIG3ST" not in sink.received[1].data
+
+
+def test_who_asked_for_a_restatement_and_why_is_told_once_with_it(
+    history: LedgerHistory, sink: RememberingSink
+) -> None:
+    asked = Provenance(reason="sent twice", ticket="LAKE-7", marks={"lethe.dev/requested-by": "ana"})
+    history.commit(a_request_entry("ns/r/1", operation=Operation.REVERT, provenance=asked))
+    history.commit(a_request_entry("ns/old/1", operation=Operation.REVERT))
+
+    publish(history, sink)
+
+    contents = [json.loads(e.data) for e in sink.received[1:]]
+    assert [[c.get(name) for name in ("reason", "ticket", "requestedBy")] for c in contents] == [
+        ["sent twice", "LAKE-7", "ana"],
+        [None, None, None],
+    ]
 
 
 def test_two_publishers_at_once_lose_nothing(history: LedgerHistory) -> None:
