@@ -27,8 +27,16 @@ from lethe.ingest.buffer_store import BufferAway, FileTask
 from lethe.ingest.checking import with_unknown_types
 from lethe.ingest.schema_fit import plan_evolution
 from lethe.ingest.shared_folders import open_buffer
-from lethe.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, VACUUM_POLICIES, NotFound, RequestRefused, ResourceKind
-from lethe.ledger.ledger import get_many
+from lethe.kube import (
+    CONFIG_MAPS,
+    DATASETS,
+    RESTATEMENTS,
+    VACUUM_POLICIES,
+    KubeError,
+    NotFound,
+    RequestRefused,
+    ResourceKind,
+)
 from lethe.restatement.unknown import UNKNOWN_BATCHES, refuse_unknown, unknown_ids_of
 from lethe_kubectl.dry_run import Uploads
 from lethe_kubectl.target import Connection, no_such_path
@@ -338,11 +346,11 @@ class PlannedEffects:
         """Why a Restatement that is created would be refused for batches that its Dataset does not know.
 
         None: it would not, or not everything can be read from here. Reads data files and the buffer only for such batches.
-
-        Raises:
-            KubeError: The API server rejected a request, or did not answer (`status` 0).
         """
-        around = self._around(change.manifest.namespace)
+        try:
+            around = self._around(change.manifest.namespace)
+        except KubeError:  # who may create Restatements may not be allowed to list other resources
+            return None
         restatement = around.after.restatements[change.manifest.name]
         dataset = around.after.datasets.get(restatement.spec.dataset_ref.name)
         table = around.table(dataset) if dataset is not None else None

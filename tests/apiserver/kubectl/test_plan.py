@@ -99,7 +99,14 @@ def flights(cluster: Cluster) -> Cluster:
 
 def a_revert(*batches: str) -> Document:
     return resource(
-        "Restatement", "fix", {"datasetRef": {"name": "flights"}, "operation": "Revert", "batchIds": [*batches]}
+        "Restatement",
+        "fix",
+        {
+            "datasetRef": {"name": "flights"},
+            "operation": "Revert",
+            "batchIds": [*batches],
+            "unknownBatches": "Allow",
+        },
     )
 
 

@@ -12,7 +12,15 @@ import yaml
 from lethe.base import names
 from lethe.cli.main import COMMANDS, cli
 from lethe.contract.kubernetes import VACUUM_NOW
-from lethe.kube import DATASETS, RESTATEMENTS, SECRETS, VACUUM_POLICIES
+from lethe.kube import (
+    DATASETS,
+    RESTATEMENTS,
+    SECRETS,
+    VACUUM_POLICIES,
+    Kube,
+    RequestRefused,
+    ResourceKind,
+)
 from lethe_kubectl import dry_run
 from lethe_local.cli import local as local_commands
 
@@ -100,6 +108,48 @@ def test_the_plan_has_batches_rows_files_deadlines_and_who_else_is_affected(lake
     assert "a vacuum of VacuumPolicy nightly drops 2 and rewrites at most 0 files" in dry
     assert "the bytes must be gone 60 seconds after the commit" in dry
     assert "restatement/waiting (Pending) names 1 batch of it, too" in dry
+
+
+@pytest.mark.parametrize("verb", ["revert", "erase", "replay"])
+def test_a_command_creates_no_restatement_of_a_batch_that_is_nowhere_unless_it_may(lake: LocalApi, verb: str) -> None:
+    more = ("--with", "A2", "--uri", "file:///nowhere") if verb == "replay" else ()
+    before = everything(lake)
+
+    refused = lake.lethe(verb, "flights", "A", "AA", *more)
+    after = everything(lake)
+    allowed = lake.lethe(verb, "flights", "A", "AA", *more, "--allow-unknown", "--name", "allowed")
+
+    assert (refused.exit_code, after) == (10, before), refused.output
+    assert "UnknownBatches" in refused.output
+    assert "1 of 2 batch ids are in neither the table nor the buffer: 'AA' (similar: 'A')" in refused.output
+    assert allowed.exit_code == 0, allowed.output
+    assert lake.kube.get(RESTATEMENTS, "default", "allowed")["spec"]["unknownBatches"] == "Allow"
+
+
+def test_a_command_creates_what_it_cannot_check(lake: LocalApi) -> None:
+    """The run checks it. Here the catalog is not one of this machine."""
+    lake.dataset("elsewhere", table={"catalog": "prod", "name": "air.elsewhere"})
+
+    created = lake.lethe("revert", "elsewhere", "anything", "--name", "unchecked")
+
+    assert created.exit_code == 0, created.output
+    assert lake.kube.get(RESTATEMENTS, "default", "unchecked")["spec"]["batchIds"] == ["anything"]
+
+
+def test_a_command_of_somebody_who_may_only_create_restatements_is_not_refused(
+    lake: LocalApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look for the batches takes more rights than to create a Restatement."""
+
+    def forbidden(_: Kube, kind: ResourceKind, *__: Any) -> Any:
+        raise RequestRefused(403, "Forbidden", f"GET: {kind.name} is forbidden")
+
+    monkeypatch.setattr(Kube, "list", forbidden)
+
+    created = lake.lethe("revert", "flights", "AA", "--name", "unchecked")
+
+    assert created.exit_code == 0, created.output
+    assert lake.kube.get(RESTATEMENTS, "default", "unchecked")["spec"]["batchIds"] == ["AA"]
 
 
 def test_the_values_of_an_erase_are_neither_stored_nor_printed(lake: LocalApi) -> None:

@@ -115,7 +115,8 @@ def lake(local: LocalApi, kept: Kept) -> LocalApi:
 
 
 def a_revert(name: str, batch: str = BATCH) -> dict[str, Any]:
-    return resource("Restatement", name, {"datasetRef": {"name": DATASET}, "operation": "Revert", "batchIds": [batch]})
+    spec = {"datasetRef": {"name": DATASET}, "operation": "Revert", "batchIds": [batch], "unknownBatches": "Allow"}
+    return resource("Restatement", name, spec)
 
 
 def _now() -> str:

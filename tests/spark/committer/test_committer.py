@@ -44,7 +44,7 @@ def test_a_group_is_carried_out_in_one_commit_on_every_catalog_and_format(
     story = begun(Story.begin(spark, lake, catalog=catalog, format_version=format_version))
     group = story.restatement(
         a_request("one", batch_ids=("A", "unheard-of"), unknown_batches=UnknownBatches.ALLOW),
-        a_request("typo", batch_ids=("A", "unheard-of")),
+        a_request("typo", batch_ids=("A", "unheard-off")),
         a_request("two", batch_ids=("B",)),
         a_request("back", "Undo", batch_ids=(), undoes="ns/two/0"),
         a_request("wrong", "Undo", batch_ids=(), undoes="ns/never/0"),

@@ -100,7 +100,7 @@ def test_bad_requests_are_set_aside_each_with_its_own_reason_and_the_others_go_o
         other,
         buffered,
         elsewhere,
-        story.a_replay("I", by="B", name="in the table"),
+        story.a_replay("I", by="B", name="in the table", unknown_batches=UnknownBatches.ALLOW),
         story.a_replay("D", by="D3", name="replaced"),
         an_undo("nobody"),
         by_list(ids, "broken list"),

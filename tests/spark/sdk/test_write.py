@@ -241,7 +241,7 @@ def test_a_revert_with_a_name_is_done_once_also_after_its_undo(flights: Flights)
 
 
 def test_a_batch_that_was_taken_back_before_or_after_it_came_stays_out(flights: Flights) -> None:
-    reverted = lethe_spark.revert(flights.spark, flights.full_name, "A")
+    reverted = lethe_spark.revert(flights.spark, flights.full_name, "A", unknown_batches="Allow")
     with refused("BatchTakenBack"):
         lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A")
 
@@ -252,6 +252,22 @@ def test_a_batch_that_was_taken_back_before_or_after_it_came_stays_out(flights: 
     lethe_spark.revert(flights.spark, flights.full_name, ["A"])
     assert lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A").already
     assert seen(flights) == {}
+
+
+def test_a_write_that_replaces_an_unknown_batch_is_refused_before_it_writes_unless_it_may(flights: Flights) -> None:
+    lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A")
+    flights.append_as_foreign_writer("foreign")
+    before = flights.handle().head_id
+
+    with refused("UnknownBatches"):
+        lethe_spark.write(frame(flights, 2), flights.full_name, batch_id="B", batch_ids_to_replace=["A", "never"])
+    assert flights.handle().head_id == before
+    lethe_spark.write(frame(flights, 3), flights.full_name, batch_id="C", batch_ids_to_replace=["foreign"])
+    allowed = lethe_spark.writer(frame(flights, 2)).option("batchId", "B").option("unknownBatches", "Allow")
+    done = allowed.option("batchIdsToReplace", ["A", "never"]).save(flights.full_name)
+
+    assert (done.rows_deleted, seen(flights)) == (1, {"B": 1, "C": 1})
+    assert ledger(flights).batches["never"].state is BatchState.REPLACED
 
 
 def a_plain_table(flights: Flights, name: str) -> Flights:
