@@ -40,8 +40,9 @@ from lethe.files.bounds import IdIndex
 from lethe.iceberg import catalogs
 from lethe.iceberg.batch_column import BatchColumn
 from lethe.iceberg.facts import TableFacts, bounds_of, observe
-from lethe.ledger.ledger import BatchEntry, get_many
+from lethe.ledger.ledger import BatchEntry, RequestEntry, apart, get_many
 from lethe.ledger_store import TooDifferent, all_batches, changed_batches
+from lethe.restatement.plan import provenances
 from lethe.storage.properties import require_safe_table
 
 log = logging.getLogger(__name__)
@@ -63,10 +64,15 @@ SCHEMA: Final = Schema(
     NestedField(11, "refusal_reason", StringType()),
     NestedField(12, "refusal_message", StringType()),
     NestedField(13, "evict_by", TimestamptzType()),
+    NestedField(14, "reason", StringType()),
+    NestedField(15, "ticket", StringType()),
+    NestedField(16, "requested_by", StringType()),
     identifier_field_ids=[BATCH_ID],
 )
 """The columns of the table of batches, in the order of BatchRow's fields."""
 ARROW: Final = SCHEMA.as_arrow()
+ADDED: Final = ("reason", "ticket", "requested_by")
+"""The columns that tables of earlier builds lack."""
 _VALUES: Final = attrgetter(*ARROW.names)
 SPEC: Final = PartitionSpec(PartitionField(STATE, 1000, IdentityTransform(), "state"))
 ORDER: Final = SortOrder(SortField(BATCH_ID, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST))
@@ -146,7 +152,11 @@ def rows_in(io: FileIO, files: Sequence[TrackingFile]) -> list[pa.Table]:
 
     def read(file: TrackingFile) -> pa.Table:
         with io.new_input(file.file.file_path).open(seekable=True) as stream:
-            return pq.read_table(stream).select(ARROW.names).cast(ARROW)
+            rows = pq.read_table(stream)
+        for name in ADDED:
+            if name not in rows.column_names:
+                rows = rows.append_column(ARROW.field(name), pa.nulls(rows.num_rows, ARROW.field(name).type))
+        return rows.select(ARROW.names).cast(ARROW)
 
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
         return list(pool.map(read, files))
@@ -190,7 +200,8 @@ def read_rows(table: Table, states: Collection[str] = (), ids: Collection[str] =
         chosen = And(chosen, _one_of("state", states))
     if ids:
         chosen = And(chosen, _one_of("batch_id", ids))
-    rows = table.scan(row_filter=chosen, selected_fields=tuple(ARROW.names)).to_arrow()
+    present = tuple(name for name in ARROW.names if name in table.schema().column_names)
+    rows = table.scan(row_filter=chosen, selected_fields=present).to_arrow()
     for row in rows.to_pylist():
         yield BatchRow(**row)
 
@@ -576,11 +587,14 @@ def _update(tracking: Table, tracked: _Tracking, update: TrackingUpdate, step: C
     if waiting is not None:
         promoted_entries = get_many(batches, [r.batch_id for r in waiting])
         waiting = [r for r in waiting if r.batch_id not in promoted_entries]
+    if _add_columns(tracking):
+        base = None  # all rows get their values
+    requests = apart(loaded.ledger.requests)
     change: BatchesTableChange | None = None
     if base is not None:
         try:
             changed, gone = changed_batches(_ledger_shown(tracked.table, facts, base), batches, row_of)
-            change = plan_change(tracking, base.totals, [row_of(e) for e in changed], gone, waiting)
+            change = plan_change(tracking, base.totals, _rows(requests, changed), gone, waiting)
         except (LedgerError, TooDifferent) as e:
             log.info("%s is rebuilt from the ledger: %s", name, e if isinstance(e, LedgerError) else "too many changes")
         if change is not None and not change.totals.agree_with(loaded.ledger.states):
@@ -588,7 +602,8 @@ def _update(tracking: Table, tracked: _Tracking, update: TrackingUpdate, step: C
             change = None
     rebuilt = change is None
     if change is None:
-        change = plan_change(tracking, None, (row_of(e) for some in all_batches(batches) for e in some), (), waiting)
+        every = (row for some in all_batches(batches) for row in _rows(requests, some))
+        change = plan_change(tracking, None, every, (), waiting)
     when = datetime.now(UTC) if waiting is not None else seen.listed if seen is not None else None
     showing = Shown(facts.uuid, pointer, loaded.resolution.carrier_id, loaded.ledger.version, change.totals, when)
     if base is not None and base.ledger == pointer and not rebuilt and change.is_empty:
@@ -603,6 +618,26 @@ def _update(tracking: Table, tracked: _Tracking, update: TrackingUpdate, step: C
     head = tracking.current_snapshot()
     expire_old(tracking)
     return Tracked(name, showing, rebuilt, len(written), head.snapshot_id if head is not None else None)
+
+
+def _add_columns(tracking: Table) -> bool:
+    """Add the columns that a table of an earlier build lacks. Returns whether there were any.
+
+    Raises:
+        CommitFailedException: Another writer changed the table.
+    """
+    lacking = [field for field in SCHEMA.fields if field.name not in tracking.schema().column_names]
+    if lacking:
+        with tracking.update_schema() as update:
+            for field in lacking:
+                update.add_column(field.name, field.field_type)
+    return bool(lacking)
+
+
+def _rows(requests: Mapping[str, RequestEntry], entries: Sequence[BatchEntry]) -> list[BatchRow]:
+    """The rows of batches, with who asked for their Restatements."""
+    asked = provenances(requests, [e.restatement for e in entries if e.restatement is not None])
+    return [row_of(e, asked.get(e.restatement or "")) for e in entries]
 
 
 def _ledger_shown(table: Table, facts: TableFacts, base: Shown) -> Mapping[str, BatchEntry]:

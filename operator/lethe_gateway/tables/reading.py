@@ -20,7 +20,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe.base import names
-from lethe.batches_table import ARROW, TrackingFile
+from lethe.batches_table import ADDED, ARROW, TrackingFile
 from lethe.buffer.batch_rows import BatchRow
 from lethe.contract.result import RequestResult
 from lethe.iceberg.facts import TableFacts
@@ -296,7 +296,7 @@ def _time(value: int | None) -> Any:
 DRAFT: Final = ".new"  # ending of a file that is being built
 GROUP_ROWS: Final = 2048  # that are in memory as Python objects
 WRITE_CACHE_KIB: Final = 6144
-_NAMES: Final = tuple(ARROW.names)
+_NAMES: Final = tuple(name for name in ARROW.names if name not in ADDED)  # the index has the requests themselves
 _STATE_NUMBERS: Final = {s: n for n, s in enumerate(STATES)}
 _MARKS: Final = ", ".join("?" * (len(_NAMES) + 1))
 _SET: Final = ", ".join(f"{c} = excluded.{c}" for c in (*COLUMNS.split(", ")[1:], "file"))

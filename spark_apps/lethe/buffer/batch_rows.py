@@ -10,6 +10,7 @@ from typing import Final
 
 from lethe.base import names
 from lethe.buffer.layout import BufferedBatch
+from lethe.contract.run import Provenance
 from lethe.ledger.ledger import BatchEntry, BatchState
 
 BUFFERED: Final = "buffered"
@@ -39,10 +40,19 @@ class BatchRow:
     refusal_reason: str | None = None
     refusal_message: str | None = None
     evict_by: datetime | None = None
+    reason: str | None = None
+    """Why the Restatement was requested, as all that follows."""
+    ticket: str | None = None
+    requested_by: str | None = None
 
 
-def row_of(entry: BatchEntry) -> BatchRow:
-    """The row of a batch that the ledger records."""
+def row_of(entry: BatchEntry, provenance: Provenance | None = None) -> BatchRow:
+    """The row of a batch that the ledger records.
+
+    Args:
+        provenance: Of the Restatement that set the state of the batch; None: there is none, or it is unknown.
+    """
+    asked = provenance or Provenance()
     refusal = entry.refusal
     return BatchRow(
         batch_id=entry.id,
@@ -58,6 +68,9 @@ def row_of(entry: BatchEntry) -> BatchRow:
         refusal_reason=(refusal.reason or None) if refusal is not None else None,
         refusal_message=refusal.message if refusal is not None else None,
         evict_by=entry.evict_by,
+        reason=asked.reason or None,
+        ticket=asked.ticket or None,
+        requested_by=asked.requested_by or None,
     )
 
 

@@ -1,6 +1,6 @@
 """`lethe batches` lists the batches of a table; `lethe track` updates its table of batches."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 import click
@@ -25,7 +25,7 @@ from lethe.cli.output import (
 from lethe.contract.run import Provenance
 from lethe.iceberg import catalogs
 from lethe.ledger.ledger import Ledger, get_many
-from lethe.restatement.plan import recalled
+from lethe.restatement.plan import provenances
 
 _HEADERS: Final = ("BATCH", "STATE", "ROWS", "TIME", "SNAPSHOT", "TOMBSTONED", "BY")
 _WIDE: Final = ("BYTES", "OBJECTS", "RUN", "REQUESTED BY", "TICKET", "REASON")
@@ -65,10 +65,11 @@ def batches(
             raise InputError("UnknownBatch", f"the ledger of {table} has no batch {', '.join(map(repr, missing))}.")
         hidden = _tombstoned(current_ledger, opened.facts.batch_field_id, tracked)
         form = "json" if as_json else output
-        asked = _provenances(current_ledger, tracked) if form in ("json", "yaml", "wide") else {}
+        keys = [b.restatement for b in tracked if b.restatement and form in ("json", "yaml", "wide")]
+        asked = provenances(current_ledger.requests, keys)
     match form:
         case "json" | "yaml":
-            print_document([_document(b, hidden, asked.get(b.restatement)) for b in tracked], form)
+            print_document([_document(b, hidden, asked.get(b.restatement or "")) for b in tracked], form)
         case "name":
             click.echo("".join(f"{b.batch_id}\n" for b in tracked), nl=False)
         case _:
@@ -76,7 +77,7 @@ def batches(
             print_table(
                 (*_HEADERS, *(_WIDE if wide else ())),
                 (
-                    [*_row(b, b.batch_id in hidden), *(_wide(b, asked.get(b.restatement)) if wide else ())]
+                    [*_row(b, b.batch_id in hidden), *(_wide(b, asked.get(b.restatement or "")) if wide else ())]
                     for b in tracked
                 ),
                 right=("ROWS", "SNAPSHOT", "BYTES", "OBJECTS"),
@@ -93,13 +94,6 @@ def _wide(b: BatchRow, provenance: Provenance | None) -> list[str]:
     asked = provenance or Provenance()
     row = [number_text(b.bytes), number_text(b.objects), b.run_id or ""]
     return [*row, asked.requested_by, asked.ticket, asked.reason]
-
-
-def _provenances(table_ledger: Ledger, rows: Iterable[BatchRow]) -> Mapping[str | None, Provenance]:
-    """Who asked for the Restatements that set the states of the batches, and why, by their keys in the ledger."""
-    keys = dict.fromkeys(b.restatement for b in rows if b.restatement is not None)
-    results = {key: recalled(entry) for key, entry in get_many(table_ledger.requests, keys).items()}
-    return {key: result.provenance for key, result in results.items() if result.provenance is not None}
 
 
 def _by(b: BatchRow) -> str:

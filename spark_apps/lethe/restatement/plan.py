@@ -9,7 +9,7 @@ from typing import Final, assert_never
 
 from lethe.base.errors import InputError
 from lethe.contract.result import LISTED_AT_MOST, RequestResult
-from lethe.contract.run import Replacement, RestatementRequest
+from lethe.contract.run import Provenance, Replacement, RestatementRequest
 from lethe.contract.settings import Operation
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger, RequestEntry, get_many
 from lethe.ledger.tombstone import (
@@ -63,6 +63,12 @@ def version_of(entry: RequestEntry) -> int:
 def recalled(entry: RequestEntry) -> RequestResult:
     """The complete result in the ledger."""
     return RequestResult.model_validate(dict(entry.result))
+
+
+def provenances(requests: Mapping[str, RequestEntry], keys: Iterable[str]) -> dict[str, Provenance]:
+    """Who asked for these requests and why, by key; without those of which the ledger does not tell."""
+    results = {key: recalled(entry) for key, entry in get_many(requests, dict.fromkeys(keys)).items()}
+    return {key: result.provenance for key, result in results.items() if result.provenance is not None}
 
 
 def reported(result: RequestResult) -> RequestResult:

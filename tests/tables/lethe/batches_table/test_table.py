@@ -1,5 +1,6 @@
 """The table of batches shows what the ledger says, whatever happened in between."""
 
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,17 @@ from lethe import ledger_store as differences
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.buffer.batch_rows import BUFFERED, BatchRow, row_of
+from lethe.contract.run import Provenance
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
 from lethe.ledger.ledger import BatchState
 from lethe.ledger.overlay import Thresholds
 from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from tests.support.builders import NOW, a_batch, ago, an_object
-from tests.support.tables import commit
+from tests.support.builders import NOW, a_batch, a_request_entry, ago, an_object
+from tests.support.tables import commit, commit_delta
 from tests.support.tracked import BATCHES, NAME, folder, rows, states, update, wanted
 
 
@@ -45,6 +48,52 @@ def test_every_batch_is_a_row_with_all_that_the_ledger_knows(catalog: Catalog, t
     assert by_id["A"]["snapshot_id"] == table.snapshots()[-2].snapshot_id
     assert (by_id["B"]["replaced_by"], by_id["B"]["evict_by"]) == ("C", NOW)
     assert (by_id["D"]["refusal_reason"], by_id["D"]["refusal_message"]) == ("SchemaMismatch", "a column")
+
+
+def _reverted_on_request(table: Table, id: str, ticket: str) -> None:
+    asked = Provenance(reason="sent twice", ticket=ticket, marks={"lethe.dev/requested-by": "ana"})
+    entry = a_batch(id, BatchState.REVERTED, restatement=f"ns/{id}/0")
+    commit_delta(table, set_batches=(entry,), set_requests=(a_request_entry(f"ns/{id}/0", provenance=asked),))
+
+
+def _asked(catalog: Catalog) -> dict[str, list[Any]]:
+    return {r["batch_id"]: [r[name] for name in ("reason", "ticket", "requested_by")] for r in rows(catalog)}
+
+
+def test_a_row_tells_who_asked_for_its_restatement_and_why(catalog: Catalog, table: Table) -> None:
+    commit(table, a_batch("A"), a_batch("B", BatchState.REVERTED, restatement="ns/of-an-earlier-build/0"))
+    _reverted_on_request(table, "C", "LAKE-7")
+    built = update(catalog)
+    _reverted_on_request(table, "A", "LAKE-8")
+    updated = update(catalog)
+
+    assert (built.rebuilt, updated.rebuilt) == (True, False)
+    asked = {"A": ["sent twice", "LAKE-8", "ana"], "B": [None] * 3, "C": ["sent twice", "LAKE-7", "ana"]}
+    assert _asked(catalog) == asked
+
+
+def test_a_table_of_an_earlier_build_gets_the_columns_and_keeps_the_waiting_batches(
+    catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(table, a_batch("A"))
+    _reverted_on_request(table, "B", "LAKE-7")
+    with monkeypatch.context() as earlier:
+        fields = [f for f in tracking.SCHEMA.fields if f.name not in tracking.ADDED]
+        schema = Schema(*fields, identifier_field_ids=[tracking.BATCH_ID])
+        earlier.setattr(tracking, "SCHEMA", schema)
+        earlier.setattr(tracking, "ARROW", schema.as_arrow())
+        earlier.setattr(tracking, "_VALUES", attrgetter(*schema.column_names))
+        update(catalog, waiting=[waiting("W")])
+        assert "ticket" not in catalog.load_table(BATCHES).schema().column_names
+    assert {r.batch_id: r.ticket for r in tracking.read_rows(catalog.load_table(BATCHES))} == dict.fromkeys("ABW")
+    commit(table, a_batch("C"))
+
+    done = update(catalog)
+
+    assert catalog.load_table(BATCHES).schema().column_names == tracking.SCHEMA.column_names
+    assert done.rebuilt
+    assert _asked(catalog) == {**{i: [None] * 3 for i in "ACW"}, "B": ["sent twice", "LAKE-7", "ana"]}
+    assert (states(catalog)["W"], update(catalog).snapshot_id) == (BUFFERED, None)
 
 
 def test_an_update_takes_over_only_what_changed(catalog: Catalog, table: Table) -> None:
