@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from lethe import ledger_store
 from lethe.contract.run import SnapshotLimits
+from lethe.contract.settings import UnknownBatches
 from lethe.iceberg.facts import observe
 from pyspark.sql import SparkSession
 
@@ -97,7 +98,11 @@ def test_a_table_of_many_commits_and_no_vacuum_keeps_a_bounded_history_and_every
     limits = SnapshotLimits(max_count=5, min_to_keep=2)
 
     for n in range(12):
-        story.run(story.restatement(a_request(f"r{n}", batch_ids=(f"x{n:02}",)), snapshots=limits))
+        story.run(
+            story.restatement(
+                a_request(f"r{n}", batch_ids=(f"x{n:02}",), unknown_batches=UnknownBatches.ALLOW), snapshots=limits
+            )
+        )
         assert len(story.table().metadata.snapshots) <= 6
     story.run(story.restatement(a_request("last", batch_ids=("A",)), snapshots=limits))
 
@@ -112,7 +117,9 @@ def test_a_history_is_cut_by_number_only_where_no_vacuum_asks_for_age(story: Sto
     limits = SnapshotLimits(max_age_seconds=0, max_count=3, min_to_keep=1)
     story.revert("x", unknown="Allow")
 
-    result = story.run(story.restatement(a_request("second", batch_ids=("y",)), snapshots=limits))
+    result = story.run(
+        story.restatement(a_request("second", batch_ids=("y",), unknown_batches=UnknownBatches.ALLOW), snapshots=limits)
+    )
 
     assert result.snapshots_expired == 1  # the staged one, which was published
     assert len(story.snapshots()) == 3
@@ -124,7 +131,9 @@ def test_a_foreign_head_gets_a_ledger_before_older_snapshots_expire(story: Story
     limits = SnapshotLimits(max_count=2, min_to_keep=1)
 
     story.run(
-        story.restatement(a_request("second", batch_ids=("y",)), snapshots=limits),
+        story.restatement(
+            a_request("second", batch_ids=("y",), unknown_batches=UnknownBatches.ALLOW), snapshots=limits
+        ),
         after_commit=lambda: story.append_as_foreign_writer("x"),
     )
 
