@@ -66,11 +66,12 @@ def test_a_file_and_standard_input_name_batches(lake: LocalApi, tmp_path: Path) 
     (tmp_path / "ids.txt").write_text("load-1\n\nload-2\r\nload-1\n")
 
     by_file = lake.lethe("revert", "flights", "--batches-from", str(tmp_path / "ids.txt"), "--yes")
-    by_input = lake.lethe(
-        "replay", "flights", "--batches-from", "-", "--with", "x", "--uri", "file:///x", "--yes", told="load-1\nnew\n"
-    )
+    replay = ("replay", "flights", "--batches-from", "-", "--with", "x", "--uri", "file:///x", "--yes")
+    refused = lake.lethe(*replay, told="load-1\nnew\n")
+    by_input = lake.lethe(*replay, "--allow-unknown", told="load-1\nnew\n")
 
     assert (by_file.exit_code, by_input.exit_code) == (0, 0), by_input.output
+    assert (refused.exit_code, "UnknownBatches" in refused.stderr) == (10, True)
     assert "not in the ledger: 1" in by_input.stderr
     assert sorted(r["batchIds"] for r in restatements(lake)) == [["load-1", "load-2"], ["load-1", "new"]]
     assert lake.lethe("revert", "flights").exit_code == 2
@@ -102,7 +103,7 @@ def test_a_dry_run_of_a_long_list_plans_its_batches_and_leaves_nothing(lake: Loc
     with Path(file).open("a") as more:
         more.write("load-1\n")
 
-    dry = lake.lethe("revert", "flights", "--batches-from", file, "--dry-run")
+    dry = lake.lethe("revert", "flights", "--batches-from", file, "--allow-unknown", "--dry-run")
 
     assert dry.exit_code == 0, dry.output
     assert "5 rows" in dry.stdout
