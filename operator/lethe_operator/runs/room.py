@@ -12,14 +12,14 @@ from lethe_operator.actions import earliest
 from lethe_operator.resources.observed import WorkerView
 from lethe_operator.resources.unplaced import UnplacedPod
 
-# A warm driver that has made way may start again when no pod has waited for room for this long.
 STAYS_AWAY: Final = timedelta(minutes=5)
-# If a pod still waits after this time, another warm driver makes way. The first one needs up to half of it to end.
+"""A warm driver that has made way may start again when no pod has waited for room for this long."""
 NEXT_AFTER: Final = timedelta(minutes=1)
-# A pod that has waited for longer needs more room than warm drivers have.
+"""If a pod still waits after this time, another warm driver makes way. The first one needs up to half of it to end."""
 HELPED_WITHIN: Final = timedelta(minutes=10)
-# While a pod waits.
+"""A pod that has waited for longer needs more room than warm drivers have."""
 LOOK_AGAIN: Final = timedelta(seconds=30)
+"""The time to the next decision while a pod waits."""
 
 
 @dataclass(frozen=True)

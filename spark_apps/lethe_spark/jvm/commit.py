@@ -17,7 +17,7 @@ from lethe.base.errors import ConflictError, LetheError, TransientError, Unknown
 
 from lethe_spark.jvm.data_files import DataFile, DeleteChanges, append_all, described
 from lethe_spark.jvm.errors import ATTEMPTS, ICEBERG, JvmError, is_a, java_class, java_message, reading, wait_before
-from lethe_spark.jvm.gateway import calling_thread, each, java_list, listen_for_callbacks
+from lethe_spark.jvm.gateway import FEW_MANIFESTS, calling_thread, each, java_list, listen_for_callbacks
 from lethe_spark.jvm.metadata import DeleteManifests, rewriting
 from lethe_spark.jvm.table import IcebergTable
 
@@ -32,10 +32,6 @@ _CLOCKS_DIFFER_BY_MS: Final = 60_000
 
 _TAG: Final = "lethe-staged-{}"
 
-FEW_FILES: Final = 8
-"""For at most so many files, a commit reads and writes manifests one after the other. On a store with 20 ms per request, that
-takes as long as side by side.
-"""
 HISTORY_READS: Final = 3
 """How often the history is read after an error."""
 RACES: Final = 4
@@ -343,7 +339,7 @@ def commit(
 
     def change_it(transaction: Any) -> None:
         update = _update(table, transaction, change, summary).validateWith(check)
-        if files_to_find(change) <= FEW_FILES:
+        if files_to_find(change) <= FEW_MANIFESTS:
             update = update.scanManifestsWith(calling_thread(table.jvm))
         update.commit()
         if properties:

@@ -18,7 +18,17 @@ from pyiceberg.io import FileIO
 from pyroaring import FrozenBitMap64
 
 from lethe_spark.jvm.errors import reading
-from lethe_spark.jvm.gateway import as_interface, calling_thread, each, each_of, getter, java_class, java_list, method
+from lethe_spark.jvm.gateway import (
+    FEW_MANIFESTS,
+    as_interface,
+    calling_thread,
+    each,
+    each_of,
+    getter,
+    java_class,
+    java_list,
+    method,
+)
 from lethe_spark.jvm.table import IcebergTable, writing_as
 
 CHARACTERS_AT_ONCE: Final = 1024 * 1024
@@ -26,9 +36,6 @@ CHARACTERS_AT_ONCE: Final = 1024 * 1024
 
 A file has about two thousand; Java's parser needs ten times as much memory.
 """
-
-FEW_MANIFESTS: Final = 8
-"""So many manifests or fewer are read one after the other."""
 
 _ICEBERG: Final = "org.apache.iceberg"
 _ONLY: Final = -1

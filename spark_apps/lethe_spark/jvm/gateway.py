@@ -14,6 +14,10 @@ from pyspark.sql import SparkSession
 
 HANDLES_KEPT: Final = 64
 """Classes and methods that are looked up once. A look-up asks the JVM about all methods of a class."""
+FEW_MANIFESTS: Final = 8
+"""At most so many manifests are read and written one after the other, by `calling_thread`. On a store with 20 ms per request, it
+takes as long as side by side.
+"""
 GATEWAYS_KEPT: Final = 4
 """Gateways whose names of classes are kept. A process has one."""
 

@@ -148,7 +148,7 @@ def test_a_row_that_another_writer_deleted_at_the_same_time_stays_deleted_after_
 
 @pytest.mark.long
 def test_data_files_leave_the_table_with_all_their_position_deletes(story: Native) -> None:
-    """By a vacuum that deletes and rewrites files, whoever wrote the deletes. A Revert drops no file."""
+    """By a vacuum that deletes and rewrites files, also with deletes of other writers. A Revert drops no file."""
     merge_on_read(story)
     story.sql(f"DELETE FROM {{t}} WHERE v = {first_row('E')[1]}")
     assert len(story.deletes_now()) == 1

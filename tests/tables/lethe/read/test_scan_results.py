@@ -225,7 +225,7 @@ def test_a_scan_is_shown_without_reading_and_without_the_values_of_its_filter(
 
 
 def test_names_of_columns_cannot_be_markup(catalog: Catalog) -> None:
-    """Whoever may name a column would otherwise run a script in the notebook of whoever reads the table."""
+    """The name of a column must not run a script in the notebook of a reader."""
     name = "<script>alert(1)</script>"
     table = new_table(catalog, "air.odd", pa.schema([(name, pa.int64()), ('"&', pa.string())]))
     document = Tags()

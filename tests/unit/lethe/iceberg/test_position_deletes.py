@@ -1,4 +1,4 @@
-"""Deletes by position are read by one reader, for a commit and for a scan: each file once, whoever wrote it."""
+"""Deletes by position are read by one reader, for a commit and for a scan: each file once, also those of other writers."""
 
 from collections import Counter
 from collections.abc import Callable
