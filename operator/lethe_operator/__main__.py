@@ -2,7 +2,7 @@
 
 import sys
 
-from lethe_operator import memory
+from lethe import memory
 
 memory.prepare()
 

@@ -24,7 +24,6 @@ from enum import Enum
 from itertools import count
 from typing import Any, Final, TypeVar
 
-from lethe.base.imports import without_pandas
 from lethe.decoder.child import (
     MARK,
     MARK_BYTES,
@@ -41,6 +40,7 @@ from lethe.decoder.child import (
     serve,
 )
 from lethe.decoder.limits import Limits
+from lethe.memory import without_pandas
 
 log = logging.getLogger(__name__)
 

@@ -4,14 +4,18 @@ import logging
 import os
 import sys
 
-from lethe import tracing
-from lethe.base.errors import EXIT_INPUT, InputError
-from lethe.decoder.process import prepare
+from lethe import memory
 
-from lethe_spark.committer.serve import BROKEN, CommitterProcess, ServeSettings, end
-from lethe_spark.jvm.standalone_jvm import HEAP, SmallJvm
-from lethe_spark.run.launching import launch_confs
-from lethe_spark.run.redact import forbid_core_dumps, log_to_stderr
+memory.prepare()
+
+from lethe import tracing  # noqa: E402
+from lethe.base.errors import EXIT_INPUT, InputError  # noqa: E402
+from lethe.decoder.process import prepare  # noqa: E402
+
+from lethe_spark.committer.serve import BROKEN, CommitterProcess, ServeSettings, end  # noqa: E402
+from lethe_spark.jvm.standalone_jvm import HEAP, SmallJvm  # noqa: E402
+from lethe_spark.run.launching import launch_confs  # noqa: E402
+from lethe_spark.run.redact import forbid_core_dumps, log_to_stderr  # noqa: E402
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import sys
-from lethe_operator import memory
+from lethe import memory
 memory.prepare()
 import pyarrow
 table = pyarrow.table({"a": [1]})
