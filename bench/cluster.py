@@ -5,6 +5,7 @@ counts its requests apart from all others. The Deployment is scaled to zero; the
 bench-operator` sets the cluster up.
 """
 
+import json
 import os
 import signal
 import sys
@@ -25,7 +26,7 @@ import kubernetes.config
 import yaml
 from botocore.config import Config
 from lethe.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, VACUUM_POLICIES, AlreadyExists, KubeError, NotFound
-from lethe_operator.cluster.client import Kube, ResourceKind
+from lethe_operator.cluster.client import Kube, ResourceKind, of_configuration
 from prometheus_client.parser import text_string_to_metric_families
 from pyarrow.fs import FileSelector, S3FileSystem
 from pyiceberg.catalog import Catalog, load_catalog
@@ -63,6 +64,8 @@ class OperatorScale:
     kills: int
     # Replays, one at a time, by a warm driver.
     replays: int
+    # Reverts, one at a time, each until PyIceberg sees it.
+    seen: int
     # Reverts without a vacuum, and as many beside one.
     beside_vacuum: int
     # Small files in the buffer of a Dataset.
@@ -99,6 +102,7 @@ SCALES: Final = sizes(
     run_minutes=(1, 1, 10),
     kills=(1, 3, 5),
     replays=(2, 5, 20),
+    seen=(2, 10, 20),
     beside_vacuum=(3, 8, 30),
     small_files=(100, 10_000, 100_000),
     thrown=(40, 1_000, 15_000),
@@ -183,6 +187,18 @@ class Site:
         lines = "\n".join(line for line in answer.read().decode().splitlines() if line.startswith(name)) + "\n"
         samples = (s for family in text_string_to_metric_families(lines) for s in family.samples)
         return float(sum(s.value for s in samples if s.name == name and s.labels.get("flow_schema") == FLOW))
+
+    def memory_of(self, container: str) -> int:
+        """Bytes that containers of this name use together, as the kubelets last measured them."""
+        total = 0
+        for node in self.core.list_node().items:
+            answer = self.core.connect_get_node_proxy_with_path(
+                node.metadata.name, "stats/summary", _preload_content=False
+            )
+            stats = json.loads(answer.data)
+            containers = (c for pod in stats["pods"] for c in pod.get("containers") or ())
+            total += sum(c["memory"].get("workingSetBytes", 0) for c in containers if c["name"] == container)
+        return total
 
     def catalog_queries(self) -> float:
         """Transactions of the catalog's database since its start. Each query of a catalog's client is one."""
@@ -303,7 +319,7 @@ def _site(work: Path) -> Site:
     environment = os.environ
     kubernetes.config.load_kube_config(environment["KUBECONFIG"])
     core = kubernetes.client.CoreV1Api(kubernetes.client.ApiClient())
-    kube = Kube(kubernetes.client.Configuration.get_default_copy())
+    kube = Kube(of_configuration(kubernetes.client.Configuration.get_default_copy()))
     deployment = kube.get(DEPLOYMENTS, SYSTEM, OPERATOR)
     kube.patch(DEPLOYMENTS, SYSTEM, OPERATOR, {"spec": {"replicas": 0}})
     while (kube.get(DEPLOYMENTS, SYSTEM, OPERATOR).get("status") or {}).get("replicas"):
@@ -405,14 +421,30 @@ def _until(holds: Callable[[], bool], otherwise: str) -> None:
         time.sleep(0.2)
 
 
+MEMORY_EVERY_SECONDS: Final = 2.0
+
+
 @contextmanager
 def costs(site: Site) -> Iterator[dict[str, float]]:
-    """What the operator costs: is filled in at the end of the block."""
+    """What the operator costs, and the committer's memory: is filled in at the end of the block."""
     found: dict[str, float] = {}
+    ended, committer = threading.Event(), [0]
+
+    def look() -> None:
+        while not ended.wait(MEMORY_EVERY_SECONDS):
+            committer.append(site.memory_of("committer"))
+
     site.process.forget_peak()
     cpu, requests, queries = site.process.cpu_seconds(), site.operator_requests(), site.catalog_queries()
-    yield found
+    looks = threading.Thread(target=look, name="memory", daemon=True)
+    looks.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        looks.join()
     found |= {
+        "committer_memory_peak_bytes": max(committer),
         "operator_cpu_seconds": round(site.process.cpu_seconds() - cpu, 1),
         "operator_memory_peak_bytes": site.process.memory_bytes(peak=True),
         "operator_api_requests": site.operator_requests() - requests,

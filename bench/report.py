@@ -198,10 +198,11 @@ def rendered(view: View | Shares, parts: Mapping[str, Part]) -> tuple[list[str],
     if isinstance(view, Shares):
         head += ["seconds", *(f"{share} %" for share in SHARES), "most"]
         rows = [
-            [*([name] if several else []), label, *_percentiles(_at(r, key) or ())]
+            [*([name] if several else []), label, *_percentiles(seconds)]
             for name, part in parts.items()
             for r in part["results"]
             for label, key in view.series.items()
+            if (seconds := _at(r, key))
         ]
         return head, rows
     found = [(name, r) for name, part in parts.items() for r in _shown(view, part)]

@@ -72,6 +72,7 @@ ROWS: Final = 10  # of each batch
 DAYS: Final = 10
 CREATORS: Final = 8
 PROMOTED_WITHIN_SECONDS: Final = 1800.0
+POLL_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,19 @@ class Subject:
         if known != len(asked):
             return f"the ledger holds {known} requests, expected {len(asked)}"
         return "" if rows == wanted else f"{(rows - wanted).total()} rows too many, {(wanted - rows).total()} too few"
+
+    def await_hidden(self, index: int, within_seconds: float) -> bool:
+        """Until PyIceberg sees no row of a batch. Returns: whether it does not."""
+        deadline = time.monotonic() + within_seconds
+        while (
+            self.site.catalog.load_table(self.table)
+            .scan(f"{BATCH_COLUMN} = '{batch_id(index)}'", selected_fields=(BATCH_COLUMN,))
+            .count()
+        ):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_SECONDS)
+        return True
 
     def commits(self) -> dict[str, int]:
         """How many snapshots each kind of run has made, of those that are retained."""
@@ -378,6 +392,26 @@ def warm(site: Site, scale: OperatorScale) -> dict[str, Any]:
             endings.wait(len(asked) + 1, ENDS_WITHIN_SECONDS)
     result = {"first_seconds": round(started, 1), **latencies(asked, endings)}
     return {"results": [_checked(result, subject, indexes, indexes, frozenset(indexes))]}
+
+
+def visible(site: Site, scale: OperatorScale) -> dict[str, Any]:
+    """Reverts one at a time, until an unmodified PyIceberg no longer sees the rows."""
+    alone(site)
+    subject = _subject(site, "bench-visible", scale.seen)
+    asked: dict[str, float] = {}
+    hidden: list[float] = []
+    with Endings(site, subject.label) as endings:
+        for index in range(scale.seen):
+            asked[subject.request(index)] = at = subject.ask(index, replay=False)
+            is_hidden = subject.await_hidden(index, ENDS_WITHIN_SECONDS)
+            hidden.append(round(time.time() - at, 2))
+            if not is_hidden or not endings.wait(len(asked), ENDS_WITHIN_SECONDS):
+                break
+            time.sleep(QUIET_SECONDS)
+    result: dict[str, Any] = {**latencies(asked, endings), "to_hidden": hidden}
+    if len(hidden) < scale.seen:
+        result["error"] = f"PyIceberg still saw the rows of {batch_id(len(hidden) - 1)} after {hidden[-1]} s"
+    return {"results": [result]}
 
 
 def vacuum(site: Site, scale: OperatorScale) -> dict[str, Any]:

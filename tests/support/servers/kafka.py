@@ -120,6 +120,7 @@ class Record:
 @contextmanager
 def running(folder: Path) -> Iterator[Broker]:
     """A broker for as long as the block lasts."""
+    folder.mkdir(parents=True, exist_ok=True)
     broker = Broker(free_port(), free_port(), folder)
     config = folder / "server.properties"
     config.write_text("\n".join(f"{k}={v}" for k, v in _properties(broker, free_port()).items()))
