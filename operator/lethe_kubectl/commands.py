@@ -192,7 +192,12 @@ def undo(restatement: str, note: Note, choice: Choice, **how: Any) -> None:
     help="The folder with the files of the new batch, outside the buffer. With --from, a folder beside the buffer by default.",
 )
 @click.option("--no-check", is_flag=True, help="With --from: do not read the files before the upload.")
-@click.option("--key", "keys", multiple=True, help="A column of the key: replace rows of the same key. Repeatable.")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    help="A column of the key, or a field such as customer.id: replace rows of the same key. Repeatable.",
+)
 @selection_options
 @batch_note_options
 @change_options
@@ -233,7 +238,11 @@ def replay(
 @click.command(cls=ErasingCommand)
 @click.argument("dataset", shell_complete=lookup.datasets)
 @click.argument("batch", nargs=-1)
-@click.option("--column", default="", help="Erase the records with certain values in this column.")
+@click.option(
+    "--column",
+    default="",
+    help="Erase the records with certain values in this column, or field such as customer.email.",
+)
 @click.option("--values", type=click.File("r"), help="A file with the values, one per line; - reads standard input.")
 @click.option("--values-from", default="", help="SECRET/KEY of a Secret that has the values, one per line.")
 @selection_options

@@ -38,6 +38,7 @@ from lethe.kube import (
     ResourceKind,
 )
 from lethe.restatement.unknown import UNKNOWN_BATCHES, refuse_unknown, unknown_ids_of
+from lethe.search.columns import require_columns
 from lethe_kubectl.dry_run import Uploads
 from lethe_kubectl.target import Connection, no_such_path
 from lethe_operator.guards.preconditions import blocker
@@ -324,6 +325,8 @@ class PlannedEffects:
         request, problem = self._request(restatement, dataset, undoes, table)
         if problem is not None:
             return problem
+        if (unusable := _unusable_column(request, table)) is not None:
+            return restatements.refused(unusable)
         added: Sequence[BufferedObject] | None = None
         if request.replacement is not None and request.replacement.uri in self._uploads:
             added = self._uploads[request.replacement.uri]
@@ -480,6 +483,17 @@ class PlannedEffects:
             if no_such_path(e):
                 raise
             return None
+
+
+def _unusable_column(request: RestatementRequest, table: ReadTable) -> Verdict | None:
+    """Why a column that a Restatement names cannot be searched; None: it can."""
+    field_id = table.view.batch_field_id
+    assert field_id is not None  # otherwise the Dataset is blocked
+    try:
+        require_columns(request, table.table.schema(), field_id, table.facts.name)
+    except InputError as e:
+        return e.verdict
+    return None
 
 
 def _complete(body: Document, now: datetime) -> dict[str, Any]:

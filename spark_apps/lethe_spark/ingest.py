@@ -21,6 +21,7 @@ from lethe.buffer.promotion import FILES_AT_MOST
 from lethe.contract.result import Phase, RefusedBatch
 from lethe.contract.settings import RFC_4180, SchemaEvolution
 from lethe.files.bounds import MAX_PARTITIONS
+from lethe.iceberg.column_path import ColumnName
 from lethe.iceberg.metadata_file import unknown_columns
 from lethe.ingest.buffer_files import (
     COLUMNS_WANTED,
@@ -457,7 +458,7 @@ def _require_writable(table: SparkTable, columns: pa.Schema) -> None:
             )
 
 
-def _path_columns(table: SparkTable) -> tuple[tuple[str, int], ...]:
+def _path_columns(table: SparkTable) -> tuple[tuple[ColumnName, int], ...]:
     """See `lethe.ingest.schema_fit`."""
     text = str(table.jvm.org.apache.iceberg.PartitionSpecParser.toJson(table.java.spec()))
     return path_columns(table.schema, PartitionSpec.model_validate_json(text))

@@ -48,8 +48,8 @@ class CreateSpec(ApiModel):
         tuple[Annotated[str, length(1, 256, pattern=PARTITION_FIELD_PATTERN)], ...], items(maximum=16)
     ] = ()
     """Partition fields: a column, or identity, years, months, days or hours of a column, such as days(time_hour), or
-    bucket(16, column), or truncate(4, column). Put a column name that has other characters than letters, digits and
-    underscores between backticks.
+    bucket(16, column), or truncate(4, column). A column may be a field of structs, such as customer.country. Put a name
+    that has other characters than letters, digits and underscores between backticks.
     """
     format_version: Annotated[Int32, keywords(enum=(2, 3))] = 2
     """Version of the Iceberg table format."""

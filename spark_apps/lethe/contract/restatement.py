@@ -93,9 +93,9 @@ class ReplacementSpec(ApiModel):
         items(1, 16),
         Rule("self.all(c, self.exists_one(d, d == c))", "keyColumns must name each column once"),
     ] = ()
-    """Columns of the table whose values together are the key of a row. Each row of the new batch replaces all rows with
-    the same key that were committed before, in any batch. A key must not be null, and must not occur in two rows of the
-    new batch.
+    """Columns of the table, or fields of structs such as customer.id, whose values together are the key of a row. Each row
+    of the new batch replaces all rows with the same key that were committed before, in any batch. A key must not be null,
+    and must not occur in two rows of the new batch.
     """
     op_column: Text = ""
     """A column of the files, not of the table, with the change of each row: U, I or null replaces the older rows by it, D
@@ -131,7 +131,9 @@ class RowsSpec(ApiModel):
     """Which records Erase deletes. The values are never written into a resource, a log or a ledger file."""
 
     column: Text
-    """The column whose values name the records."""
+    """The column whose values name the records, or a field of it, such as customer.email, or passengers.element.email in a
+    list: then a record is erased if one of its elements has such a value.
+    """
     values_from: ValuesFrom
 
     @property

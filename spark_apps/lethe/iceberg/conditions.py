@@ -32,6 +32,7 @@ from pyiceberg.expressions import (
     LiteralPredicate,
     Not,
     NotEqualTo,
+    NotIn,
     NotNaN,
     NotNull,
     NotStartsWith,
@@ -65,7 +66,6 @@ from pyiceberg.types import (
     ListType,
     LongType,
     MapType,
-    NestedField,
     PrimitiveType,
     StringType,
     StructType,
@@ -78,6 +78,7 @@ from pyiceberg.types import (
 )
 
 from lethe.base.errors import InputError
+from lethe.iceberg.column_path import ColumnPath, NoColumn, any_value, resolve_column
 from lethe.iceberg.metadata_file import require_known
 
 _ORDERED: Final = {LessThan: "<", LessThanOrEqual: "<=", GreaterThan: ">", GreaterThanOrEqual: ">="}
@@ -113,46 +114,10 @@ _LITERALS: Final[tuple[tuple[type[IcebergType], type[Literal[Any]]], ...]] = (
 _F32: Final = struct.Struct("<f")
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column, or a field of nested structs."""
-
-    fields: tuple[NestedField, ...]
-    """From the top-level field to the field itself."""
-    name: str
-    """The name under which PyIceberg finds the column in the schema."""
-
-    @property
-    def type(self) -> IcebergType:
-        """The Iceberg type of the innermost field, whose values the condition compares."""
-        return self.fields[-1].field_type
-
-    @property
-    def top(self) -> NestedField:
-        """The column of the table that must be read; for a field of structs, the outermost struct."""
-        return self.fields[0]
-
-    @property
-    def is_nested(self) -> bool:
-        """Whether it is a field of a struct, and not a column itself."""
-        return len(self.fields) > 1
-
-    def of(self, rows: pa.RecordBatch) -> pa.Array:
-        """The values of the column. A field of a null struct is null."""
-        values = rows.column(rows.schema.names.index(self.top.name))
-        if pa.types.is_dictionary(values.type):
-            values = values.dictionary_decode()
-        for parent, field in zip(self.fields, self.fields[1:], strict=False):
-            parent_type = parent.field_type
-            assert isinstance(parent_type, StructType)
-            values = pc.struct_field(values, [parent_type.fields.index(field)])
-        return values.storage if isinstance(values, pa.ExtensionArray) else values
-
-
 class _Node:
     """A part of a condition."""
 
-    def columns(self) -> Iterator[Column]:
+    def columns(self) -> Iterator[ColumnPath]:
         raise NotImplementedError
 
     def true_in(self, rows: pa.RecordBatch) -> pa.Array:
@@ -167,7 +132,7 @@ class _Node:
         """A test for files that may have a row for which this is true. `AlwaysTrue`, if PyIceberg might skip such a file."""
         raise NotImplementedError
 
-    def of_groups(self, exact: Callable[[Column], bool]) -> pc.Expression | None:  # noqa: ARG002
+    def of_groups(self, exact: Callable[[ColumnPath], bool]) -> pc.Expression | None:  # noqa: ARG002
         """A test for row groups of a Parquet file that may have a row for which this is true; None: any group may.
 
         Args:
@@ -180,7 +145,7 @@ class _Node:
 class _Constant(_Node):
     value: bool
 
-    def columns(self) -> Iterator[Column]:
+    def columns(self) -> Iterator[ColumnPath]:
         return iter(())
 
     def true_in(self, rows: pa.RecordBatch) -> pa.Array:
@@ -200,7 +165,7 @@ class _Pair(_Node):
     left: _Node
     right: _Node
 
-    def columns(self) -> Iterator[Column]:
+    def columns(self) -> Iterator[ColumnPath]:
         yield from self.left.columns()
         yield from self.right.columns()
 
@@ -215,7 +180,7 @@ class _Both(_Pair):
     def pruning(self) -> BooleanExpression:
         return And(self.left.pruning(), self.right.pruning())
 
-    def of_groups(self, exact: Callable[[Column], bool]) -> pc.Expression | None:
+    def of_groups(self, exact: Callable[[ColumnPath], bool]) -> pc.Expression | None:
         expressions = [e for e in (self.left.of_groups(exact), self.right.of_groups(exact)) if e is not None]
         return reduce(lambda a, b: a & b, expressions) if expressions else None
 
@@ -230,17 +195,17 @@ class _Either(_Pair):
     def pruning(self) -> BooleanExpression:
         return Or(self.left.pruning(), self.right.pruning())
 
-    def of_groups(self, exact: Callable[[Column], bool]) -> pc.Expression | None:
+    def of_groups(self, exact: Callable[[ColumnPath], bool]) -> pc.Expression | None:
         left, right = self.left.of_groups(exact), self.right.of_groups(exact)
         return left | right if left is not None and right is not None else None
 
 
 @dataclass(frozen=True)
 class _IsNull(_Node):
-    column: Column
+    column: ColumnPath
     expected: bool = True
 
-    def columns(self) -> Iterator[Column]:
+    def columns(self) -> Iterator[ColumnPath]:
         yield self.column
 
     def true_in(self, rows: pa.RecordBatch) -> pa.Array:
@@ -261,10 +226,10 @@ class _IsNull(_Node):
 class _IsNaN(_Node):
     """False for a null, as in Iceberg and Spark."""
 
-    column: Column
+    column: ColumnPath
     expected: bool = True
 
-    def columns(self) -> Iterator[Column]:
+    def columns(self) -> Iterator[ColumnPath]:
         yield self.column
 
     def true_in(self, rows: pa.RecordBatch) -> pa.Array:
@@ -285,10 +250,10 @@ class _IsNaN(_Node):
 class _Known(_Node):
     """A comparison with what is not among the values of the type: one result for every value, and unknown for a null."""
 
-    column: Column
+    column: ColumnPath
     value: bool
 
-    def columns(self) -> Iterator[Column]:
+    def columns(self) -> Iterator[ColumnPath]:
         yield self.column
 
     def true_in(self, rows: pa.RecordBatch) -> pa.Array:
@@ -305,11 +270,11 @@ class _Known(_Node):
 class _Compare(_Node):
     """Compares with a value of the column's type."""
 
-    column: Column
+    column: ColumnPath
     op: str
     value: Any
 
-    def columns(self) -> Iterator[Column]:
+    def columns(self) -> Iterator[ColumnPath]:
         yield self.column
 
     def true_in(self, rows: pa.RecordBatch) -> pa.Array:
@@ -352,7 +317,7 @@ class _Compare(_Node):
             return AlwaysTrue()
         return Or(_PREDICATES[self.op](name, _literal(self.value, kind)), nan)
 
-    def of_groups(self, exact: Callable[[Column], bool]) -> pc.Expression | None:
+    def of_groups(self, exact: Callable[[ColumnPath], bool]) -> pc.Expression | None:
         if self.op == "!=" or not _has_trusted_statistics(self.column) or not exact(self.column):
             return None
         field = pc.field(self.column.top.name)
@@ -363,11 +328,11 @@ class _Compare(_Node):
 class _IsIn(_Node):
     """Whether the value is one of others of the column's type, of which none is NaN."""
 
-    column: Column
+    column: ColumnPath
     values: tuple[Any, ...]
     expected: bool = True
 
-    def columns(self) -> Iterator[Column]:
+    def columns(self) -> Iterator[ColumnPath]:
         yield self.column
 
     def true_in(self, rows: pa.RecordBatch) -> pa.Array:
@@ -387,7 +352,7 @@ class _IsIn(_Node):
             return AlwaysTrue()
         return In(self.column.name, [_literal(v, self.column.type) for v in self.values])  # type: ignore[call-arg]
 
-    def of_groups(self, exact: Callable[[Column], bool]) -> pc.Expression | None:
+    def of_groups(self, exact: Callable[[ColumnPath], bool]) -> pc.Expression | None:
         if not self.expected or not _has_trusted_statistics(self.column) or not exact(self.column):
             return None
         kind = _arrow_type(self.column.type)
@@ -396,11 +361,11 @@ class _IsIn(_Node):
 
 @dataclass(frozen=True)
 class _StartsWith(_Node):
-    column: Column
+    column: ColumnPath
     prefix: str
     expected: bool = True
 
-    def columns(self) -> Iterator[Column]:
+    def columns(self) -> Iterator[ColumnPath]:
         yield self.column
 
     def true_in(self, rows: pa.RecordBatch) -> pa.Array:
@@ -412,6 +377,32 @@ class _StartsWith(_Node):
 
     def pruning(self) -> BooleanExpression:
         return StartsWith(self.column.name, self.prefix) if self.expected else AlwaysTrue()  # type: ignore[call-arg]
+
+
+@dataclass(frozen=True)
+class _AnyElement(_Node):
+    """Whether a condition is true for an element of a list. A null list has no elements, as an empty one."""
+
+    column: ColumnPath
+    condition: _Node
+    """On the values of all elements, as a column."""
+    expected: bool = True
+
+    def columns(self) -> Iterator[ColumnPath]:
+        yield self.column
+
+    def true_in(self, rows: pa.RecordBatch) -> pa.Array:
+        mask = any_value(self.column.of(rows), self._true_for)
+        return mask if self.expected else pc.invert(mask)
+
+    def _true_for(self, values: pa.Array) -> pa.Array:
+        return self.condition.true_in(pa.RecordBatch.from_arrays([values], [self.column.value.top.name]))
+
+    def opposite(self) -> _Node:
+        return _AnyElement(self.column, self.condition, not self.expected)
+
+    def pruning(self) -> BooleanExpression:
+        return AlwaysTrue()  # PyIceberg has no predicates on elements
 
 
 @dataclass(frozen=True)
@@ -457,7 +448,7 @@ class RowCondition:
         """An expression for PyIceberg to skip files with: it is true for each file that has a row of the condition."""
         return self.root.pruning()
 
-    def of_groups(self, exact: Callable[[Column], bool]) -> pc.Expression | None:
+    def of_groups(self, exact: Callable[[ColumnPath], bool]) -> pc.Expression | None:
         """An expression for Arrow to skip row groups with. None: read all.
 
         Args:
@@ -486,42 +477,38 @@ def _node(schema: Schema, expression: BooleanExpression) -> _Node:
         case Not(child=child):
             return _node(schema, child).opposite()
         case UnboundPredicate():
-            return _predicate(_column(schema, expression), expression)
+            column = _column(schema, expression)
+            return _of_elements(column, expression) if column.in_list else _predicate(column, expression)
     raise InputError("InvalidRead", f"the filter has a {type(expression).__name__}, which is not supported.")
 
 
-def _column(schema: Schema, predicate: UnboundPredicate) -> Column:
+def _column(schema: Schema, predicate: UnboundPredicate) -> ColumnPath:
     reference = predicate.term
     assert isinstance(reference, Reference)
     try:
-        field = schema.find_field(reference.name)
-    except ValueError:
-        column_names = ", ".join(f.name for f in schema.fields)
-        raise InputError(
-            "InvalidRead", f"the filter names the column {reference.name}, but the columns are {column_names}."
-        ) from None
-    require_known(schema, [reference.name], "the filter")
-    path = _path(schema.fields, field.field_id)
-    if path is None:
-        raise InputError(
-            "InvalidRead", f"the filter names {reference.name}, which is a part of a list or a map: not supported."
-        )
-    return Column(path, reference.name)
+        column = resolve_column(schema, reference.name)
+    except NoColumn as e:
+        raise InputError("InvalidRead", f"the filter names the column {reference.name}, {e}.") from None
+    require_known(schema, [column.top.name], "the filter")
+    return column
 
 
-def _path(fields: tuple[NestedField, ...], field_id: int) -> tuple[NestedField, ...] | None:
-    """The fields from the top level, through structs, to the one with this id. None: there is none."""
-    for field in fields:
-        if field.field_id == field_id:
-            return (field,)
-        if isinstance(field.field_type, StructType):
-            inner_path = _path(field.field_type.fields, field_id)
-            if inner_path is not None:
-                return (field, *inner_path)
-    return None
+def _of_elements(column: ColumnPath, predicate: UnboundPredicate) -> _Node:
+    """Whether one of the values of a row meets a predicate, or none does: `!=` is true where `=` is not."""
+    match predicate:
+        case EqualTo() | In() | StartsWith():
+            return _AnyElement(column, _predicate(column.value, predicate))
+        case NotEqualTo() | NotIn() | NotStartsWith():
+            return _AnyElement(column, _predicate(column.value, predicate).opposite(), expected=False)
+    # A row in which no value is between two others may have a greater value than one of them, and a smaller one than the other.
+    raise InputError(
+        "InvalidRead",
+        f"the filter has a {type(predicate).__name__} of {column.name}, of which a row has several values. Only =, !=, in, "
+        "not in, like and not like are supported for it.",
+    )
 
 
-def _predicate(column: Column, predicate: UnboundPredicate) -> _Node:
+def _predicate(column: ColumnPath, predicate: UnboundPredicate) -> _Node:
     match predicate:
         case IsNull() | NotNull():
             return _IsNull(column, isinstance(predicate, IsNull))
@@ -548,7 +535,7 @@ def _predicate(column: Column, predicate: UnboundPredicate) -> _Node:
     raise InputError("InvalidRead", f"the filter has a {type(predicate).__name__}, which is not supported.")
 
 
-def _any_of(column: Column, literals: list[Literal[Any]]) -> _Node:
+def _any_of(column: ColumnPath, literals: list[Literal[Any]]) -> _Node:
     nodes = [_compared(column, "=", literal) for literal in literals]
     values = [n.value for n in nodes if isinstance(n, _Compare)]
     numbers = tuple(v for v in values if not (isinstance(v, float) and math.isnan(v)))
@@ -557,7 +544,7 @@ def _any_of(column: Column, literals: list[Literal[Any]]) -> _Node:
     return _Either(node, _Compare(column, "=", math.nan)) if has_nan else node
 
 
-def _compared(column: Column, op: str, literal: Literal[Any]) -> _Node:
+def _compared(column: ColumnPath, op: str, literal: Literal[Any]) -> _Node:
     """A comparison that is exact also where the literal is not a value of the column's type."""
     kind, value = column.type, literal.value
     try:
@@ -580,11 +567,11 @@ def _compared(column: Column, op: str, literal: Literal[Any]) -> _Node:
     return _Compare(column, op, found.value)
 
 
-def _kind(column: Column) -> str:
+def _kind(column: ColumnPath) -> str:
     return str(column.type).partition("<")[0]
 
 
-def _whole(column: Column, op: str, value: Any, bits: int) -> _Node:
+def _whole(column: ColumnPath, op: str, value: Any, bits: int) -> _Node:
     if isinstance(value, bool):
         raise TypeError
     if isinstance(value, float) and not math.isfinite(value):
@@ -595,7 +582,7 @@ def _whole(column: Column, op: str, value: Any, bits: int) -> _Node:
     return _beside(column, op, lower, lower < -(2 ** (bits - 1)), lower >= 2 ** (bits - 1))
 
 
-def _decimal(column: Column, op: str, value: Decimal, kind: DecimalType) -> _Node:
+def _decimal(column: ColumnPath, op: str, value: Decimal, kind: DecimalType) -> _Node:
     if not value.is_finite():
         return _whole(column, op, float(value), 64)
     with localcontext(prec=1000):
@@ -606,7 +593,7 @@ def _decimal(column: Column, op: str, value: Decimal, kind: DecimalType) -> _Nod
         return _beside(column, op, lower, too_large and lower < 0, too_large and lower > 0)
 
 
-def _beside(column: Column, op: str, lower: Any, is_below: bool, is_above: bool) -> _Node:
+def _beside(column: ColumnPath, op: str, lower: Any, is_below: bool, is_above: bool) -> _Node:
     """A comparison with a value between two of the type, or outside of all of them.
 
     Args:
@@ -653,7 +640,7 @@ def _literal(value: Any, kind: IcebergType) -> Any:
     return next((literal(value) for iceberg_type, literal in _LITERALS if isinstance(kind, iceberg_type)), value)  # type: ignore[call-arg]
 
 
-def _has_trusted_statistics(column: Column) -> bool:
+def _has_trusted_statistics(column: ColumnPath) -> bool:
     """Whether bounds in a footer of Parquet hold for all values of such a column."""
     kinds = (IntegerType, LongType, DateType, TimestampType, TimestamptzType, StringType, DecimalType)
     return not column.is_nested and isinstance(column.type, kinds)

@@ -105,6 +105,7 @@ def require_known(schema: Schema, columns: Iterable[str], what: str) -> None:
     """Check that these columns have types that Lethe knows.
 
     Args:
+        columns: Columns of the table, not fields of them.
         what: Who needs the values, for the message.
 
     Raises:
@@ -112,7 +113,7 @@ def require_known(schema: Schema, columns: Iterable[str], what: str) -> None:
     """
     unknown = unknown_columns(schema)
     for name in columns:
-        kind = unknown.get(name.partition(".")[0])
+        kind = unknown.get(name)
         if kind is not None:
             raise InputError(
                 "UnknownType",

@@ -23,6 +23,7 @@ from lethe.contract.settings import RFC_4180, CsvDialect, FileFormat
 from lethe.decoder.child import SEVERAL, ChildLink, RemoteFile
 from lethe.decoder.limits import TOO_COSTLY, Limits
 from lethe.decoder.process import NoDecoder, OnWait, Unit, limits_here, supervise
+from lethe.iceberg.column_path import ColumnName
 from lethe.ingest.buffer_store import TRANSIENT_MARKER, BadFile, BufferedFiles, Bytes, FileTask, Peek, Unread
 from lethe.ingest.change_rows import KEYS_AT_MOST, Keyed, encoded, too_many
 from lethe.ingest.file_formats import FORMATS, joined, opened
@@ -215,7 +216,7 @@ class ReadSettings:
     """The batches that are change data, by id."""
     csv: CsvDialect = RFC_4180
     """How CSV files are written."""
-    path_columns: tuple[tuple[str, int], ...] = ()
+    path_columns: tuple[tuple[ColumnName, int], ...] = ()
     """Columns whose values become names of folders, each with the maximum length of its part of the name, in bytes."""
 
 

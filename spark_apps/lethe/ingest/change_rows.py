@@ -10,6 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lethe.iceberg.column_path import ColumnName, values_at
 from lethe.ingest.buffer_store import BadFile
 from lethe.ingest.exact_values import is_text, plain_type
 from lethe.ingest.schema_fit import Fitting
@@ -26,8 +27,8 @@ _OF: Final = "_lethe_file"
 class Keyed:
     """The special columns of change data."""
 
-    keys: tuple[str, ...]
-    """The columns of the key."""
+    keys: tuple[ColumnName, ...]
+    """The columns of the key, or fields of structs."""
     op: str = ""
     """The column with the operation of each row; "": all rows are added."""
 
@@ -41,9 +42,9 @@ class Keyed:
         Raises:
             BadFile: It lacks a key column or `op`.
         """
-        for name in self.keys:
-            if name not in file.names:
-                raise BadFile("SchemaMismatch", f"column {name}, one of spec.replacement.keyColumns, is missing")
+        for column, *_ in self.keys:
+            if column not in file.names:
+                raise BadFile("SchemaMismatch", f"column {column}, one of spec.replacement.keyColumns, is missing")
         if not self.op:
             return file
         if file.names.count(self.op) != 1:
@@ -61,7 +62,7 @@ class Keyed:
         Raises:
             BadFile: NullInKey, UnknownOperation, SchemaMismatch.
         """
-        keys = pa.table({name: self._key(rows.column(name), name, fitting) for name in self.keys})
+        keys = pa.table({".".join(name): self._key(rows, name, fitting) for name in self.keys})
         if not self.op:
             return rows, keys
         op = rows.column(self.op).cast(pa.string())
@@ -74,10 +75,15 @@ class Keyed:
         adds = pc.fill_null(pc.not_equal(op, DELETE), True)
         return rows.drop_columns([self.op]).filter(adds), keys
 
-    def _key(self, values: pa.ChunkedArray, name: str, fitting: Fitting) -> pa.ChunkedArray:
+    def _key(self, rows: pa.Table, name: ColumnName, fitting: Fitting) -> pa.ChunkedArray:
+        values: pa.ChunkedArray = values_at(rows.column(name[0]), name[1:])
+        full_name = ".".join(name)
         if values.null_count:
-            raise BadFile("NullInKey", f"column {name}, one of spec.replacement.keyColumns, holds nulls")
-        return fitting.column(values, fitting.target.field(name))
+            raise BadFile("NullInKey", f"column {full_name}, one of spec.replacement.keyColumns, holds nulls")
+        field = fitting.target.field(name[0])
+        for part in name[1:]:
+            field = field.type.field(part)
+        return fitting.column(values, field.with_name(full_name))
 
     def judged(self, keys: Mapping[str, Sequence[bytes]]) -> pa.Table | tuple[str, BadFile]:
         """All keys of a replacement; or a file and why the keys cannot be used.
@@ -94,12 +100,13 @@ class Keyed:
         rows = pa.concat_tables(tables)
         if rows.num_rows > KEYS_AT_MOST:
             return uris[0], too_many(rows.num_rows)
-        counted = rows.group_by(list(self.keys), use_threads=False).aggregate([(_OF, "count"), (_OF, "max")])
+        names = [".".join(name) for name in self.keys]
+        counted = rows.group_by(names, use_threads=False).aggregate([(_OF, "count"), (_OF, "max")])
         twice = counted.filter(pc.greater(counted.column(f"{_OF}_count"), 1))
         if twice.num_rows:
             return uris[pc.max(twice.column(f"{_OF}_max")).as_py()], BadFile(
                 "DuplicateKey",
-                f"{twice.num_rows} keys ({', '.join(self.keys)}) are in several rows of the replacement, one "
+                f"{twice.num_rows} keys ({', '.join(names)}) are in several rows of the replacement, one "
                 "of them in this file, and Lethe does not know which row is the last. Keep one row for each "
                 "key",
             )

@@ -23,6 +23,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType, StringType
 
 from lethe.base.errors import InputError
+from lethe.iceberg.column_path import ColumnName, path_of, paths_of, values_at
 from lethe.ingest.buffer_store import BadFile, FileTask
 from lethe.ingest.exact_values import Flaw, as_column, exact, fits, kind_of, mismatch, promotes, shown
 from lethe.ingest.text_blocks import OpenedFile
@@ -58,37 +59,37 @@ def mapping_to_set(schema: Schema, properties: Mapping[str, str], table_name: st
     if PROPERTY not in properties:
         return {PROPERTY: create_mapping_from_schema(schema).model_dump_json()}
     mapped = dict(_mapped(parse_mapping_from_json(properties[PROPERTY]).root))
-    for name in schema.column_names:
-        if mapped.get(name) != schema.find_field(name).field_id:
+    for column in paths_of(schema):
+        if mapped.get(column.parts) != column.field_id:
             raise InputError(
                 "NameMappingIncomplete",
-                f"{table_name}: the table property {PROPERTY} does not map the column {name} to its field id, "
+                f"{table_name}: the table property {PROPERTY} does not map the column {column.name} to its field id, "
                 "so readers would not find the column in a producer's files. Add it to the property. If no "
                 "file of the table needs the property, unset it; then the next run sets it.",
             )
     return {}
 
 
-def field_ids(properties: Mapping[str, str]) -> dict[str, int] | None:
-    """The field ids of top-level columns, by every name that they may have in a file; None: the table has no mapping."""
+def field_ids(properties: Mapping[str, str]) -> dict[ColumnName, int] | None:
+    """The field ids of columns and fields, by every name that they may have in a file; None: the table has no mapping."""
     if PROPERTY not in properties:
         return None
-    mapped = parse_mapping_from_json(properties[PROPERTY]).root
-    return {name: f.field_id for f in mapped for name in f.names if f.field_id is not None}
+    mapped = _mapped(parse_mapping_from_json(properties[PROPERTY]).root)
+    return {name: field_id for name, field_id in mapped if field_id is not None}
 
 
-def _mapped(fields: Iterable[MappedField], outer: str = "") -> Iterator[tuple[str, int | None]]:
-    """Every full name that a column may have in a file, such as `outer.inner`, and its field id."""
+def _mapped(fields: Iterable[MappedField], outer: ColumnName = ()) -> Iterator[tuple[ColumnName, int | None]]:
+    """Every name that a column or a field may have in a file, and its field id."""
     for mapped in fields:
         for name in mapped.names:
-            yield f"{outer}{name}", mapped.field_id
-            yield from _mapped(mapped.fields, f"{outer}{name}.")
+            yield (*outer, name), mapped.field_id
+            yield from _mapped(mapped.fields, (*outer, name))
 
 
-def path_columns(schema: Schema, spec: PartitionSpec) -> tuple[tuple[str, int], ...]:
+def path_columns(schema: Schema, spec: PartitionSpec) -> tuple[tuple[ColumnName, int], ...]:
     """The columns whose texts become names of folders, each with the maximum length of its part of the name, in bytes."""
     return tuple(
-        (schema.find_column_name(f.source_id) or "", NAME_BYTES - len(quote_plus(f.name)) - 1)
+        (path_of(schema, f.source_id).parts, NAME_BYTES - len(quote_plus(f.name)) - 1)
         for f in spec.fields
         if isinstance(f.transform, IdentityTransform)
         and isinstance(schema.find_type(f.source_id), (StringType, BinaryType))
@@ -109,22 +110,19 @@ def problem(value: str | bytes) -> str:
     )
 
 
-def too_long(rows: pa.Table, column: str, limit: int) -> Flaw | None:
+def too_long(rows: pa.Table, column: ColumnName, limit: int) -> Flaw | None:
     """The first value of a column that is too long for the name of a folder; None: there is none.
 
     A partition by a column itself gets a folder `column=value`, the value percent-encoded. File systems accept at most 255 bytes
     in a name.
 
     Args:
-        column: Its name; of a nested field, its path.
+        column: Its name.
         limit: In bytes.
     """
-    name, *nested = column.split(".")
-    if name not in rows.column_names:
+    if column[0] not in rows.column_names:
         return None
-    values: Any = rows.column(name)
-    for part in nested:
-        values = pc.struct_field(values, part)
+    values: Any = values_at(rows.column(column[0]), column[1:])
     if pa.types.is_dictionary(values.type):  # the ids of batches
         values = values.cast(values.type.value_type)
     longest = pc.max(pc.binary_length(values)).as_py()
@@ -132,7 +130,7 @@ def too_long(rows: pa.Table, column: str, limit: int) -> Flaw | None:
         return None
     for value in pc.unique(values).to_pylist():
         if value is not None and encoded_bytes(value) > limit:
-            return Flaw(pc.index(values, pa.scalar(value, values.type)).as_py(), column, problem(value))
+            return Flaw(pc.index(values, pa.scalar(value, values.type)).as_py(), ".".join(column), problem(value))
     return None
 
 
@@ -477,7 +475,7 @@ class Fitting:
         False  # True: the format has no NaN and no infinite numbers, so that one shows a number that is too large
     )
 
-    path_columns: tuple[tuple[str, int], ...] = ()
+    path_columns: tuple[tuple[ColumnName, int], ...] = ()
     """Columns whose values become names of folders, each with the maximum length of its part of the name, in bytes."""
 
     @cached_property

@@ -24,7 +24,8 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from lethe.base.errors import InputError
 from lethe.files.bounds import IdIndex, split_by_bounds
 from lethe.files.increment import ReadPlan
-from lethe.iceberg.conditions import Column, RowCondition
+from lethe.iceberg.column_path import ColumnPath
+from lethe.iceberg.conditions import RowCondition
 from lethe.iceberg.native_deletes import PositionDeletes
 from lethe.iceberg.position_deletes import PositionArray, as_array, read_deletes
 from lethe.iceberg.snapshot_files import PlannedFile, SnapshotView
@@ -461,7 +462,7 @@ class Reading:
         """The row groups that may hold a row of the condition, by the statistics in the footer."""
         types = {f.field_id: (name, f.type) for name, f in zip(physical.names, fields_of_file, strict=True)}
 
-        def is_exact(column: Column) -> bool:
+        def is_exact(column: ColumnPath) -> bool:
             field = column.top
             return types.get(field.field_id) == (field.name, arrow_type(field.field_type))
 

@@ -14,6 +14,7 @@ from pyroaring import FrozenBitMap64
 
 from lethe.base.errors import TransientError
 from lethe.contract.run import SearchLimits
+from lethe.iceberg.column_path import ColumnName
 from lethe.search.batch_column import NO_CACHE, ColumnCache, find_batches
 from lethe.search.candidates import CandidateFile
 from lethe.search.positions import SearchedFile, Unsure
@@ -77,7 +78,7 @@ class BatchSearch:
     """The ids of the batches."""
     io_properties: Mapping[str, str] = field(repr=False)
     """PyIceberg's properties to open files with."""
-    names: Mapping[str, int] | None = None
+    names: Mapping[ColumnName, int] | None = None
     """The table's name mapping. None: it has none."""
     bounds: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
     """Known lower and upper bounds of the batch column by path. Only batches within them are searched for."""

@@ -195,6 +195,7 @@ def _absent(table: Table, file: DataFile, field_id: int) -> Any:
     position = identity_positions(table.specs(), field_id).get(file.spec_id)
     if position is not None:
         return file.partition[position]
+    # A field of a struct has none: `lethe_spark` refuses to search for a field with a default.
     return next((f.initial_default for f in table.schema().fields if f.field_id == field_id), None)
 
 

@@ -1,16 +1,17 @@
 """Finds the positions of rows with given values or keys in a data file. I/O: reads one column at a time, with Arrow.
 
 A position is that of Iceberg's position deletes: the number of the row in the file, from 0, whether the row is deleted or not. If
-the answer is not certain, `Unsure` is raised. Errors contain no values. Columns are found by Iceberg field ids, in Parquet, ORC
-and Avro.
+the answer is not certain, `Unsure` is raised. Errors contain no values. Columns, and fields of structs, also in lists, are found
+by Iceberg field ids, in Parquet, ORC and Avro.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import partial
-from itertools import islice
+from itertools import chain, count, islice
 from typing import Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
@@ -20,10 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
+from fastavro.schema import expand_schema
 from pyiceberg.io import FileIO
 from pyroaring import BitMap64, FrozenBitMap64
 
 from lethe.files.values import ValueKind, Values, ValueType
+from lethe.iceberg.column_path import ELEMENT, ColumnName, Step, any_value, lists_of, values_at
+from lethe.ingest.exact_values import is_list
 
 _ROWS_PER_PIECE: Final = 65_536
 
@@ -76,19 +80,46 @@ class Part:
 
 
 @dataclass(frozen=True)
+class FileColumn:
+    """A column of a file, or a field of one: of structs, also of structs in lists."""
+
+    name: ColumnName
+    field_id: int | None
+    """The field id in the file; None: the file does not say it."""
+    type: pa.DataType
+    steps: tuple[Step, ...]
+    """From the values of the file's column to those of the field."""
+    leaf: int | None
+    """The index among the columns that the file stores; None: it is a struct or a list."""
+
+
+@dataclass(frozen=True)
 class Columns:
     """An open data file."""
 
-    names: Mapping[int, str]
-    """The names of columns, by the field ids in the file; empty: the file has no field ids."""
-    column_names: tuple[str, ...]
-    """The names of all top-level columns."""
+    named: tuple[tuple[ColumnName, int | None], ...]
+    """The names of all columns and fields, except those in maps, and their field ids in the file."""
     rows: int
     """The number of rows."""
-    parts: Callable[[str], Iterator[Part]]
+    parts: Callable[[ColumnName], Iterator[Part]]
     """The parts of the column of this name, in their order."""
 
-    def read(self, name: str, searches: Iterable[Values]) -> Iterator[tuple[int, pa.ChunkedArray]]:
+    @property
+    def by_id(self) -> dict[int, ColumnName]:
+        """The names by field id; empty: the file has no field ids."""
+        return {field_id: name for name, field_id in self.named if field_id is not None}
+
+    def require_ids(self) -> None:
+        """Check that a field whose id the file does not have is not in the file.
+
+        Raises:
+            Unsure: The columns have field ids, but not the fields of a struct.
+        """
+        fields = [field_id for name, field_id in self.named if len(name) > 1 and name[-1] != ELEMENT]
+        if None in fields and self.by_id:
+            raise Unsure("the file has field ids of columns, but not of fields in them")
+
+    def read(self, name: ColumnName, searches: Iterable[Values]) -> Iterator[tuple[int, pa.ChunkedArray]]:
         """Read the parts of a column that may hold one of the values, each with the position of its first row."""
         wanted = tuple(searches)
         for part in self.parts(name):
@@ -114,8 +145,57 @@ def open_columns(stream: Any, format_name: str) -> Columns:
             raise Unsure(f"Lethe does not read files of the format {format_name}")
 
 
-def _ids(schema: pa.Schema, key: bytes) -> dict[int, str]:
-    return {int(f.metadata[key]): f.name for f in schema if f.metadata and key in f.metadata}
+def _file_columns(
+    fields: Iterable[tuple[str, Step, pa.Field]],
+    id_key: bytes,
+    leaves: Iterator[int],
+    name: ColumnName = (),
+    steps: tuple[Step, ...] = (),
+) -> Iterator[FileColumn]:
+    """The columns of a file and their fields, without those in maps, in the order in which a Parquet file stores them."""
+    for part, step, stored in fields:
+        kind, metadata = stored.type, stored.metadata or {}
+        path, way, field_id = (*name, part), (*steps, step), int(metadata[id_key]) if id_key in metadata else None
+        below: list[tuple[str, Step, pa.Field]] = []
+        if pa.types.is_map(kind):
+            below = [("key", None, kind.key_field), ("value", None, kind.item_field)]
+        elif pa.types.is_struct(kind):
+            below = [(f.name, n, f) for n, f in enumerate(kind)]
+        elif is_list(kind):
+            below = [(ELEMENT, None, kind.value_field)]
+        yield FileColumn(path, field_id, kind, way[1:], None if pa.types.is_nested(kind) else next(leaves))
+        inner = _file_columns(below, id_key, leaves, path, way)
+        if pa.types.is_map(kind):
+            deque(inner, 0)  # counts what it stores
+        else:
+            yield from inner
+
+
+def _columns(schema: pa.Schema, id_key: bytes) -> tuple[FileColumn, ...]:
+    return tuple(_file_columns(((f.name, None, f) for f in schema), id_key, count()))
+
+
+def _opened(columns: Sequence[FileColumn], rows: int, parts: Callable[[FileColumn], Iterator[Part]]) -> Columns:
+    names = tuple(c.name for c in columns)
+
+    def parts_of(name: ColumnName) -> Iterator[Part]:
+        if names.count(name) != 1:
+            raise Unsure("several columns have this name")
+        column = columns[names.index(name)]
+        if column.leaf is None:
+            raise Unsure("the column is nested")
+        return parts(column)
+
+    return Columns(tuple((c.name, c.field_id) for c in columns), rows, parts_of)
+
+
+def _values_of(chunks: Iterable[pa.Array], kind: pa.DataType, steps: Sequence[Step]) -> pa.ChunkedArray:
+    """The values of a column, or of a field of it for each row.
+
+    Args:
+        kind: The type of the column, for a column without chunks.
+    """
+    return pa.chunked_array([values_at(chunk, steps) for chunk in [*chunks] or [pa.nulls(0, kind)]])
 
 
 # --- Parquet --------------------------------------------------------------------------------------------------------
@@ -126,30 +206,34 @@ def _parquet(stream: Any) -> Columns:
     schema = opened.schema_arrow
     paths = [opened.schema.column(n).path for n in range(len(opened.schema))]
 
-    def parts(name: str) -> Iterator[Part]:
+    def parts(column: FileColumn) -> Iterator[Part]:
+        path = paths[column.leaf or 0]
         # Arrow selects columns by path: a column named `a.b` has the same path as the field `b` of `a`.
-        if paths.count(name) != 1 or schema.names.count(name) != 1 or any(p.startswith(f"{name}.") for p in paths):
-            raise Unsure("several columns have this name, or the column is nested")
-        texts = [name] if pa.types.is_string(schema.field(name).type) else []
+        if paths.count(path) != 1 or any(p.startswith(f"{path}.") for p in paths):
+            raise Unsure("several columns have this name")
+        texts = [path] if pa.types.is_string(column.type) and not column.steps else []
         parquet = pq.ParquetFile(stream, metadata=opened.metadata, read_dictionary=texts)
-        return _row_groups(parquet, name, paths.index(name))
+        return _row_groups(parquet, path, column)
 
-    return Columns(_ids(schema, b"PARQUET:field_id"), tuple(schema.names), opened.metadata.num_rows, parts)
+    return _opened(_columns(schema, b"PARQUET:field_id"), opened.metadata.num_rows, parts)
 
 
-def _row_groups(parquet: pq.ParquetFile, column: str, index: int) -> Iterator[Part]:
+def _row_groups(parquet: pq.ParquetFile, path: str, column: FileColumn) -> Iterator[Part]:
     start = 0
     for n in range(parquet.metadata.num_row_groups):
         group = parquet.metadata.row_group(n)
-        statistics = group.column(index).statistics
+        statistics = group.column(column.leaf).statistics
         is_known = statistics is not None and statistics.has_min_max
         bounds = Bounds(statistics.min, statistics.max) if is_known else Bounds()
-        yield Part(start, bounds, partial(_row_group, parquet, n, column))
+        yield Part(start, bounds, partial(_row_group, parquet, n, path, column))
         start += group.num_rows
 
 
-def _row_group(parquet: pq.ParquetFile, n: int, column: str) -> pa.ChunkedArray:
-    return parquet.read_row_group(n, columns=[column], use_threads=False).column(0)
+def _row_group(parquet: pq.ParquetFile, n: int, path: str, column: FileColumn) -> pa.ChunkedArray:
+    values = parquet.read_row_group(n, columns=[path], use_threads=False).column(0)
+    # The structs have no other fields.
+    steps = [step if step is None else 0 for step in column.steps]
+    return _values_of(values.chunks, values.type, steps) if steps else values
 
 
 # --- ORC and Avro ---------------------------------------------------------------------------------------------------
@@ -158,34 +242,60 @@ def _row_group(parquet: pq.ParquetFile, n: int, column: str) -> pa.ChunkedArray:
 def _orc(stream: Any) -> Columns:
     opened = orc.ORCFile(stream)
 
-    def parts(name: str) -> Iterator[Part]:
+    def parts(column: FileColumn) -> Iterator[Part]:
         start = 0
         for n in range(opened.nstripes):
-            stripe = opened.read_stripe(n, columns=[name])
-            yield Part(start, Bounds(), partial(pa.chunked_array, [stripe.column(0)]))
+            stripe = opened.read_stripe(n, columns=[column.name[0]])
+            values = stripe.column(0)
+            yield Part(start, Bounds(), partial(_values_of, [values], values.type, column.steps))
             start += stripe.num_rows
 
-    return Columns(_ids(opened.schema, b"iceberg.id"), tuple(opened.schema.names), opened.nrows, parts)
+    return _opened(_columns(opened.schema, b"iceberg.id"), opened.nrows, parts)
 
 
 def _avro(stream: Any) -> Columns:
     rows = sum(block.num_records for block in fastavro.block_reader(stream))
     stream.seek(0)
-    fields: list[dict[str, Any]] = fastavro.reader(stream).writer_schema["fields"]
+    schema: Any = expand_schema(fastavro.reader(stream).writer_schema)
 
-    def parts(name: str) -> Iterator[Part]:
+    def parts(name: ColumnName) -> Iterator[Part]:
         stream.seek(0)
-        values = (_plain(record[name]) for record in fastavro.reader(stream))
+        records = (_values(record, name) for record in fastavro.reader(stream))
         for start in range(0, rows, _ROWS_PER_PIECE):
-            piece = pa.array(list(islice(values, _ROWS_PER_PIECE)))
+            of_rows = list(islice(records, _ROWS_PER_PIECE))
+            values = pa.array([*chain.from_iterable(of_rows)])
+            lengths = [len(row) for row in of_rows]
+            piece = values if set(lengths) <= {1} else lists_of(values, lengths)
             yield Part(start, Bounds(), partial(pa.chunked_array, [piece]))
 
-    names = {int(f["field-id"]): str(f["name"]) for f in fields if "field-id" in f}
-    return Columns(names, tuple(str(f["name"]) for f in fields), rows, parts)
+    return Columns(tuple(_avro_columns(schema["fields"])), rows, parts)
 
 
-def _plain(value: Any) -> Any:
-    return value.bytes if isinstance(value, UUID) else value
+def _avro_columns(fields: Iterable[dict[str, Any]], outer: ColumnName = ()) -> Iterator[tuple[ColumnName, int | None]]:
+    """The columns of a file and their fields, without those in maps: their names and field ids."""
+    for stored in fields:
+        name = (*outer, str(stored["name"]))
+        yield name, stored.get("field-id")
+        yield from _below(stored["type"], name)
+
+
+def _below(kind: Any, name: ColumnName) -> Iterator[tuple[ColumnName, int | None]]:
+    kinds: list[Any] = [k for k in kind if k != "null"] if isinstance(kind, list) else [kind]
+    match kinds:
+        case [{"type": "record", "fields": fields}]:
+            yield from _avro_columns(fields, name)
+        case [{"type": "array", "items": items}] if kinds[0].get("logicalType") != "map":
+            yield (*name, ELEMENT), kinds[0].get("element-id")
+            yield from _below(items, (*name, ELEMENT))
+
+
+def _values(value: Any, name: ColumnName) -> list[Any]:
+    """The value of a field in a record, or the values of all elements."""
+    for n, part in enumerate(name):
+        if isinstance(value, list):
+            return [v for element in value for v in _values(element, name[n + 1 :])]
+        value = None if value is None else value[part]
+    return [value.bytes if isinstance(value, UUID) else value]
 
 
 @dataclass(frozen=True)
@@ -234,12 +344,11 @@ class SearchedFile:
     path: str
     format_name: str = "PARQUET"
     """Or ORC, AVRO."""
-    names: Mapping[str, int] | None = (
-        None  # column name -> field id, if the file has no field ids; None: do not read such a file
-    )
+    names: Mapping[ColumnName, int] | None = None
+    """The field ids of a file that has none itself, by name. None: do not read such a file."""
 
     @contextmanager
-    def open(self) -> Iterator[tuple[Columns, dict[int, str]]]:
+    def open(self) -> Iterator[tuple[Columns, dict[int, ColumnName]]]:
         """The open file, and its names of columns by field id.
 
         Raises:
@@ -272,6 +381,7 @@ def find(
         for field_id in {w.field_id for w in searches_by_key.values()}:
             searches = {key: w for key, w in searches_by_key.items() if w.field_id == field_id}
             if field_id not in columns:
+                file.require_ids()
                 for key in searches.keys() & set(if_absent):
                     found[key].update(range(file.rows))
                 continue
@@ -297,17 +407,17 @@ def unsure_at(path: str) -> Iterator[None]:
         raise Unsure(f"{path}: {type(e).__name__}") from None
 
 
-def columns_by_id(file: Columns, names: Mapping[str, int] | None) -> dict[int, str]:
-    """The names of columns in the file, by field id.
+def columns_by_id(file: Columns, names: Mapping[ColumnName, int] | None) -> dict[int, ColumnName]:
+    """The names of columns and fields in the file, by field id.
 
     Raises:
         Unsure: The file cannot be searched with certainty.
     """
-    if file.names:
-        return dict(file.names)
+    if by_id := file.by_id:
+        return by_id
     if names is None:
         raise Unsure("the file has no field ids, and the table has no name mapping")
-    return {names[name]: name for name in file.column_names if name in names}
+    return {names[name]: name for name, _ in file.named if name in names}
 
 
 def frozen(positions: BitMap64) -> FrozenBitMap64:
@@ -332,17 +442,21 @@ def matches(column: pa.ChunkedArray, search: Wanted, start: int = 0) -> np.ndarr
     return np.concatenate(masks) if masks else np.empty(0, np.uint64)
 
 
-def is_one_of(chunk: pa.Array, search: Wanted) -> pa.BooleanArray:
-    """Whether each row has one of the values.
+def is_one_of(rows: pa.Array, search: Wanted) -> pa.BooleanArray:
+    """Whether each row has one of the values, or several of which one is.
 
     Raises:
         Exception: As `matches`.
     """
+    return any_value(rows, lambda values: _is_one_of(values, search))
+
+
+def _is_one_of(chunk: pa.Array, search: Wanted) -> pa.BooleanArray:
     if isinstance(chunk, pa.ExtensionArray):
         chunk = chunk.storage
     if pa.types.is_dictionary(chunk.type):
         is_match = pc.is_in(_cast(chunk.dictionary, search.array.type), value_set=search.array)
-        return pc.fill_null(is_match.take(chunk.indices), False)
+        return is_match.take(chunk.indices)
     return pc.is_in(_cast(chunk, search.array.type), value_set=search.array)
 
 
@@ -463,11 +577,13 @@ def find_keys(
 
 
 def _pieces(
-    file: Columns, names: Mapping[int, str], search: WantedKeys, absent: Sequence[int | None], format_name: str
+    file: Columns, names: Mapping[int, ColumnName], search: WantedKeys, absent: Sequence[int | None], format_name: str
 ) -> Iterator[tuple[int, list[pa.Array]]]:
     """The pieces of the key columns in which each column might hold a wanted value, each with the position of its first row."""
     held = {w.field_id: index for w, index in zip(search.columns, absent, strict=False) if w.field_id not in names}
     present = [w for w in search.columns if w.field_id in names]
+    if held:
+        file.require_ids()
     if any(held.get(w.field_id) is None for w in search.columns if w.field_id not in names):
         return
     constants = {w.field_id: w.array[held[w.field_id]] for w in search.columns if w.field_id not in names}

@@ -8,6 +8,8 @@ from typing import Any, Final, assert_never
 from lethe.base.errors import ConflictError, InputError
 from lethe.contract.run import CreateTable
 from lethe.files.transforms import Transform, TransformKind, check_properties, parse_transforms
+from lethe.iceberg.column_path import NoColumn, resolve_column
+from pyiceberg.schema import Schema
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import (
@@ -43,7 +45,7 @@ from lethe_spark.jvm.errors import (
     wait_before,
 )
 from lethe_spark.jvm.gateway import gateway, java_map, jvm
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.table import IcebergTable, parsed_schema
 
 log = logging.getLogger(__name__)
 
@@ -236,9 +238,10 @@ class SparkTable(IcebergTable):
         try:
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {quoted_path(catalog, name.rpartition('.')[0])}")
             schema = java.spark.SparkSchemaUtil.convert(spark._jsparkSession.parseDataType(columns.json()))
+            schema.findField(columns.names[0])  # Iceberg refuses a field and a column of one full name here
             spec = java.PartitionSpec.builderFor(schema).caseSensitive(False)
             for transform in transforms:
-                _partition_by(spec, transform)
+                _partition_by(spec, parsed_schema(jvm(spark), schema), transform)
             made = java.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, catalog).buildTable(
                 java.catalog.TableIdentifier.parse(name), schema
             )
@@ -360,9 +363,26 @@ def _unknown_type(kind: DataType) -> str | None:
     return None if isinstance(kind, _KNOWN) else str(kind.simpleString())
 
 
-def _partition_by(spec: Any, transform: Transform) -> None:
-    """Add a field to Iceberg's builder of partition specs."""
-    column = ".".join(transform.column)
+def _partition_by(spec: Any, schema: Schema, transform: Transform) -> None:
+    """Add a field to Iceberg's builder of partition specs.
+
+    Raises:
+        InputError: `InvalidTableDefinition`.
+    """
+    name = ".".join(transform.column)
+    where = f"spec.table.create.partitionBy names {name}"
+    try:
+        # The column list is Spark's, in which names differ by more than their case.
+        path = resolve_column(schema, name, "spec.table.create.schema", case_sensitive=False)
+    except NoColumn as e:
+        raise InputError("InvalidTableDefinition", f"{where}, {e}.") from None
+    if path.in_list:
+        raise InputError(
+            "InvalidTableDefinition",
+            f"{where}, of which a row has several values because it is in a list; expected a column, or a field of structs. Use "
+            "another column.",
+        )
+    column = path.name
     match transform.kind:
         case TransformKind.IDENTITY:
             spec.identity(column)

@@ -124,9 +124,7 @@ class IcebergTable:
     @property
     def schema(self) -> Schema:
         """The current schema, with placeholders for types that Lethe does not know (`lethe.iceberg.metadata_file`)."""
-        schema = {"schema": json.loads(str(self.jvm.org.apache.iceberg.SchemaParser.toJson(self.java.schema())))}
-        replace_unknown_types(schema)
-        return Schema.model_validate(schema["schema"])
+        return parsed_schema(self.jvm, self.java.schema())
 
     @property
     def properties(self) -> dict[str, str]:
@@ -269,3 +267,10 @@ def writing_as(table: IcebergTable, run_id: str) -> Any:
         return transaction.table()
     except JvmError as e:
         raise transient(e, f"preparing a write to {table.full_name}") from e
+
+
+def parsed_schema(jvm: Any, java: Any) -> Schema:
+    """Iceberg's Java schema in Python, with placeholders for types that Lethe does not know (`lethe.iceberg.metadata_file`)."""
+    schema = {"schema": json.loads(str(jvm.org.apache.iceberg.SchemaParser.toJson(java)))}
+    replace_unknown_types(schema)
+    return Schema.model_validate(schema["schema"])

@@ -10,6 +10,7 @@ from typing import Final
 import pyarrow as pa
 from lethe.base.errors import ConflictError
 from lethe.contract.run import SearchLimits
+from lethe.iceberg.column_path import ColumnName
 from lethe.search.batches import PARALLEL_FILES, BatchSearch, FileResult, Searched, is_few, result_of, search_here
 from lethe.search.candidates import CandidateFile
 from lethe.search.positions import AnyWanted, SearchedFile, Wanted, WantedKeys, find, find_keys
@@ -92,7 +93,7 @@ class Search:
     """The values, by the key of the search."""
     io_properties: Mapping[str, str] = field(repr=False)
     """PyIceberg's properties to open files with."""
-    names: Mapping[str, int] | None = None
+    names: Mapping[ColumnName, int] | None = None
     """The table's name mapping. None: it has none."""
 
 
@@ -158,7 +159,7 @@ class _ValueWorker:
 
     searches: "Broadcast[dict[str, AnyWanted]]"
     io_properties: dict[str, str]
-    names: Mapping[str, int] | None
+    names: Mapping[ColumnName, int] | None
 
     def search(self, files: Iterable[CandidateFile]) -> Iterator[FileResult]:
         def one(c: CandidateFile) -> Mapping[str, FrozenBitMap64]:

@@ -89,6 +89,7 @@ def test_unusual_names_of_columns_are_names(spark: SparkSession, lake: Lake) -> 
         (CreateTable(schema="x bigint, shape variant", format_version=3), "column shape has the type variant"),
         (CreateTable(schema="shape geometry(4326)", format_version=3), "column shape has the type geometry"),
         (CreateTable(schema="s struct<a: array<variant>>", format_version=3), "column s has the type variant"),
+        (CreateTable(schema="a struct<b: int>, `a.b` int", partition_by=("a.b",)), "multiple fields for name a.b"),
     ],
     ids=[
         "a transform of another type",
@@ -99,6 +100,7 @@ def test_unusual_names_of_columns_are_names(spark: SparkSession, lake: Lake) -> 
         "a variant",
         "a geometry",
         "a variant in a struct",
+        "a name of a column and a field",
     ],
 )
 def test_what_no_table_can_be_made_of_is_refused_by_its_field(

@@ -44,9 +44,10 @@ def but(*erased: Row, batches: Sequence[str] = ("A", "B", "D")) -> Counter[Row]:
 
 @dataclass(frozen=True)
 class Names(Story):
-    """Each row has a name. `format_version` and `properties` are the table's."""
+    """Each row has a name. `format_version`, `properties` and `columns` are the table's."""
 
     properties: dict[str, str] = field(default_factory=dict)
+    columns: str = COLUMNS
 
     def put(self, *batch_ids: str, rows: int = 4, files: int = 1) -> None:
         for batch_id in batch_ids:
@@ -58,7 +59,7 @@ class Names(Story):
 
     def spec(self, kind: RunKind, keys: Iterable[str], **changes: Any) -> RunSpec:
         create = CreateTable(
-            schema=COLUMNS,
+            schema=self.columns,
             partition_by=self.partition_by,
             format_version=self.format_version,
             properties=self.properties,

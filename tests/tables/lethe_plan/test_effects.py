@@ -205,6 +205,21 @@ def test_the_values_of_an_erase_are_never_read(lake: Lake) -> None:
     assert planned.effect.deleted is None
 
 
+def test_a_column_that_cannot_be_searched_is_a_problem_before_a_run_says_so(lake: Lake) -> None:
+    source = {"secretKeyRef": {"name": "people", "key": "values"}}
+    replacement = {"batchId": "A2", "uri": f"file://{lake.home}/changes", "keyColumns": ["v.x"]}
+
+    erase = lake.effect(a_revert(operation="Erase", rows={"column": "vv", "valuesFrom": source}))
+    replay = lake.effect(a_revert(operation="Replay", replacement=replacement))
+
+    assert erase.problem.startswith(
+        "ColumnNotFound: Restatement ns/fix: spec.rows.column names vv, but lite.air.flights has no"
+    )
+    assert replay.problem.startswith(
+        "ColumnNotFound: Restatement ns/fix: spec.replacement.keyColumns names v.x, but lite"
+    )
+
+
 def test_an_undo_of_a_restatement_that_does_not_exist_is_a_problem(lake: Lake) -> None:
     planned = lake.effect(a_revert(operation="Undo", undoes={"name": "gone"}))
 

@@ -14,14 +14,13 @@ from lethe.base.errors import ConflictError, InputError, TransientError
 from lethe.contract.result import Phase, RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.files.values import ValueKind, Values, ValueType, parse_values
-from lethe.iceberg.metadata_file import type_of
 from lethe.ingest.change_rows import Keyed
 from lethe.ingest.schema_fit import field_ids
 from lethe.restatement.group import set_aside
 from lethe.restatement.plan import ErasedRows
 from lethe.search.candidates import CandidateFile, candidates, values_if_absent
+from lethe.search.columns import SearchableColumn, erased_column, key_columns
 from lethe.search.positions import AnyWanted, Wanted, WantedKeys, columns_of
-from pyiceberg.schema import Schema
 from pyroaring import FrozenBitMap64
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -59,53 +58,18 @@ BROADCAST_AT_MOST: Final = 5_000_000
 """Spark broadcasts up to this many row positions to each executor."""
 
 
-@dataclass(frozen=True)
-class ColumnUse:
-    """What a Restatement uses a column for, in the words of its messages."""
-
-    where: str
-    """The Restatement, and its field that names the column."""
-    done: str
-    """What did not happen, such as "erased"."""
-
-
-def searchable_column(
-    schema: Schema, batch_field_id: int, table: str, use: ColumnUse, name: str
-) -> tuple[int, ValueKind]:
-    """Iceberg field id and kind of a column, by its current name.
-
-    Args:
-        table: For messages: the name of the table.
+def keyed_of(requests: Iterable[RestatementRequest], base: Base) -> dict[str, Keyed]:
+    """How to read the replacements that are change data, by batch id.
 
     Raises:
-        InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec.
+        InputError: As `key_columns`.
     """
-    column = next((f for f in schema.fields if f.name == name), None)
-    if column is None:
-        raise InputError(
-            "ColumnNotFound",
-            f"{use.where} names {name}, but {table} has no such column; its columns are "
-            f"{', '.join(f.name for f in schema.fields)}. Nothing was {use.done}.",
-        )
-    if column.field_id == batch_field_id:
-        raise InputError(
-            "InvalidSpec",
-            f"{use.where} names the batch column {name}. To name whole batches, use spec.batchIds. Nothing was {use.done}.",
-        )
-    kind = ValueKind.of(str(column.field_type))
-    if kind is None:
-        raise InputError(
-            "ColumnNotSearchable",
-            f"{use.where} names {name}, which is {type_of(column)}; expected a column of type string, int, "
-            f"long, decimal, date, timestamp or UUID. Nothing was {use.done}.",
-        )
-    return column.field_id, kind
-
-
-def keyed_of(requests: Iterable[RestatementRequest]) -> dict[str, Keyed]:
-    """How to read the replacements that are change data, by batch id."""
-    replacements = (r.replacement for r in requests if r.by_keys)
-    return {r.batch_id: Keyed(r.key_columns, r.op_column) for r in replacements if r is not None}
+    keyed: dict[str, Keyed] = {}
+    for request in requests:
+        if request.replacement is not None and (columns := _key_columns(request, base)):
+            keys = tuple(c.path.parts for c in columns)
+            keyed[request.replacement.batch_id] = Keyed(keys, request.replacement.op_column)
+    return keyed
 
 
 def unusable_keys(requests: Iterable[RestatementRequest], base: Base) -> dict[str, RequestResult]:
@@ -113,7 +77,7 @@ def unusable_keys(requests: Iterable[RestatementRequest], base: Base) -> dict[st
     aside: dict[str, RequestResult] = {}
     for request in requests:
         try:
-            key_columns(request, base.iceberg.schema(), base.field_id, base.facts.name)
+            _key_columns(request, base)
         except InputError as e:
             aside[request.key] = set_aside(request, e.verdict)
     return aside
@@ -128,30 +92,12 @@ def wanted_keys(request: RestatementRequest, base: Base, keys: pa.Table | None) 
     Raises:
         InputError: As `key_columns`.
     """
-    columns = key_columns(request, base.iceberg.schema(), base.field_id, base.facts.name)
+    columns = [(c.path.field_id, c.kind) for c in _key_columns(request, base)]
     return WantedKeys.of(columns, keys) if keys is not None else WantedKeys.none(columns)
 
 
-def key_columns(
-    request: RestatementRequest, schema: Schema, batch_field_id: int, table: str
-) -> list[tuple[int, ValueKind]]:
-    """Iceberg field id and kind of each key column, by its current name; empty for a request without keys.
-
-    Raises:
-        InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec.
-    """
-    replacement = request.replacement
-    if replacement is None or not request.by_keys:
-        return []
-    where = f"Restatement {request.name}: spec.replacement"
-    if any(f.name == replacement.op_column for f in schema.fields):
-        raise InputError(
-            "InvalidSpec",
-            f"{where}.opColumn names {replacement.op_column}, which is a column of {table}. The column of "
-            "operations must not be in the table. Use another name in the replacement. Nothing was changed.",
-        )
-    use = ColumnUse(f"{where}.keyColumns", "changed")
-    return [searchable_column(schema, batch_field_id, table, use, name) for name in replacement.key_columns]
+def _key_columns(request: RestatementRequest, base: Base) -> list[SearchableColumn]:
+    return key_columns(request, base.iceberg.schema(), base.field_id, base.facts.name)
 
 
 @dataclass
@@ -388,9 +334,7 @@ def wanted_by(request: RestatementRequest, base: Base) -> Wanted:
         TransientError: `SecretNotFound`.
     """
     assert request.rows is not None
-    name = request.rows.column
-    use = ColumnUse(f"Restatement {request.name}: spec.rows.column", "erased")
-    field_id, kind = searchable_column(base.iceberg.schema(), base.field_id, base.facts.name, use, name)
+    column = erased_column(request, base.iceberg.schema(), base.field_id, base.facts.name)
     try:
         content = Path(request.rows.values_file).read_bytes()
     except OSError as e:
@@ -403,7 +347,7 @@ def wanted_by(request: RestatementRequest, base: Base) -> Wanted:
             f"Restatement {request.name}: spec.rows.valuesFrom: found {expected} ({type(e).__name__}). Create "
             "it, with one value on each line. The Restatement waits for it.",
         ) from None
-    return Wanted.of(field_id, parse_values(content, kind, name, request.name))
+    return Wanted.of(column.path.field_id, parse_values(content, column.kind, request.rows.column, request.name))
 
 
 def without_positions(frame: DataFrame, positions: Positions) -> DataFrame:

@@ -70,7 +70,8 @@ def write_replacements(
     bytes_of = {s.id: sum(o.size for o in s.objects) for _, s in sources}
     context.reporter.phase(Phase.WRITING, f"{len(sources)} replacements, {sum(bytes_of.values())} bytes")
     try:
-        done = write_into(context, table, [s for _, s in sources], base.batch_column, keyed=keyed_of(requests))
+        keyed = keyed_of([r for r, _ in sources], base)
+        done = write_into(context, table, [s for _, s in sources], base.batch_column, keyed=keyed)
     except (LedgerError, TableError):
         raise
     except InputError as e:  # the table accepts none of the rows; requests that write no rows go on
@@ -175,6 +176,7 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Res
     absent, unlisted = look_for(base.ledger, requests, in_files, partial(_list_ids, context))
     aside |= unlisted
     base = observe_base(context, table, base)  # it knows the batches that were promoted before the buffer was listed
+    aside |= unusable_keys([r for r in requests if r.key not in aside], base)
     replays = [r for r in requests if r.replacement is not None and r.key not in aside]
     aside |= {r.key: found for r, found in find_replacements(context, replays) if isinstance(found, RequestResult)}
     searches: dict[str, Wanted] = {}

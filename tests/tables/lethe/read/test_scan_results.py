@@ -154,7 +154,7 @@ WRONG: dict[str, tuple[Callable[[lethe.Scan], object], str, str]] = {
     ),
     "no column": (lambda s: s.select(), "InvalidRead", "Its columns are v, batch_id."),
     "a filter that is none": (lambda s: s.filter("v ="), "InvalidRead", "Write, for example, v > 3."),
-    "a filter on an unknown column": (lambda s: s.filter("w = 'secret'"), "InvalidRead", "the columns are v, batch_id"),
+    "a filter on an unknown column": (lambda s: s.filter("w = 'secret'"), "InvalidRead", "its columns are v, batch_id"),
     "an expression on an unknown column": (
         lambda s: s.filter(GreaterThan("w", 1)),
         "InvalidRead",

@@ -129,6 +129,42 @@ def test_null_structs_and_lists_are_null_and_so_are_their_fields() -> None:
     assert holds("l is not null", "l", lists, of_longs) == [0, 1]
 
 
+LISTS = [[{"y": 1}, {"y": 2}], [{"y": 3}, None, {"y": None}], [], None, [{"y": 1}]]
+
+
+@pytest.mark.parametrize(
+    ("condition", "wanted"),
+    [
+        ("l.element.y = 1", [0, 4]),
+        ("l.element.y = 1.5", []),
+        ("l.element.y in (2, 3)", [0, 1]),
+        ("l.element.y != 1", [1, 2, 3]),
+        ("not (l.element.y = 1)", [1, 2, 3]),
+        ("l.element.y not in (1, 3)", [2, 3]),
+        ("l.element.y = 1 and l.element.y = 2", [0]),
+        ("not (l.element.y = 2 or l.element.y = 3)", [2, 3, 4]),
+    ],
+)
+def test_a_condition_on_a_field_in_a_list_is_true_if_it_is_for_one_element(condition: str, wanted: list[int]) -> None:
+    """And its opposite if it is for none: a list that is null or empty has no element."""
+    of_structs = pa.list_(pa.struct([("y", pa.int64())]))
+
+    assert holds(condition, "l", LISTS, of_structs) == wanted
+    assert RowCondition.of(SCHEMA, condition).columns == ("l",)
+    assert str(RowCondition.of(SCHEMA, condition).pruning) == "AlwaysTrue()"
+
+
+@pytest.mark.parametrize("condition", ["l.element.y > 1", "l.element.y between 1 and 2", "l.element.y is null"])
+def test_elements_are_only_compared_for_equality(condition: str) -> None:
+    """Two comparisons, such as those of `between`, could be true for different elements."""
+    with pytest.raises(
+        InputError, match=r"of l\.element\.y, of which a row has several values\. Only =, !=, in"
+    ) as refused:
+        RowCondition.of(SCHEMA, condition)
+
+    assert refused.value.reason == "InvalidRead"
+
+
 def test_other_values() -> None:
     assert holds("day >= '1970-01-02'", "day", [0, 1, None], pa.date32()) == [1]
     assert holds(And(NotEqualTo("b", True), Not(EqualTo("b", True))), "b", [True, False, None], pa.bool_()) == [1]
@@ -137,7 +173,7 @@ def test_other_values() -> None:
 
 @pytest.mark.parametrize(
     "condition",
-    ["secret_column = 1", "l.element.y = 1", "l = 1", "i = 'secret'", "day = 'secret'", "i like 'a%'", "i ="],
+    ["secret_column = 1", "l.element.y = 'secret'", "l = 1", "i = 'secret'", "day = 'secret'", "i like 'a%'", "i ="],
 )
 def test_what_is_no_condition_is_refused_without_its_values(condition: str) -> None:
     with pytest.raises(InputError) as refused:

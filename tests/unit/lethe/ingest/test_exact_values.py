@@ -583,7 +583,7 @@ def test_folders_that_contradict_the_file_or_the_table_are_refused(
 
 @pytest.mark.parametrize("value", ["x" * 300, "\u00e9" * 100, "x" * 248])
 def test_a_partition_value_too_long_for_a_folder_is_refused_with_its_length(tmp_path: Path, value: str) -> None:
-    limits = (("x", NAME_BYTES - len("x=")),)
+    limits = ((("x",), NAME_BYTES - len("x=")),)
     accepted = "x" * (NAME_BYTES - len("x="))
 
     found = read_one(
@@ -599,7 +599,7 @@ def test_a_partition_value_too_long_for_a_folder_is_refused_with_its_length(tmp_
     else:
         assert found.startswith(f"row 1: column x holds a value of {len(value)} characters")
     assert read_one(tmp_path, "json", json.dumps({"x": accepted}).encode(), S, path_columns=limits) == accepted
-    of_batches = (("batch_id", NAME_BYTES - len("batch_id=")),)
+    of_batches = ((("batch_id",), NAME_BYTES - len("batch_id=")),)
     assert read_one(tmp_path, "json", json.dumps({"x": "a"}).encode(), S, path_columns=of_batches) == "a"
 
 

@@ -475,7 +475,14 @@ def test_a_table_without_a_name_mapping_gets_one_of_its_columns_and_a_whole_one_
     assert PROPERTY == "schema.name-mapping.default"
     assert json.loads(mapping_to_set(NAMED, {}, "air.t")[PROPERTY]) == MAPPING
     assert mapping_to_set(NAMED, older, "air.t") == {}
-    assert field_ids(older) == {"older": 1, "v": 1, "l": 2, "s": 4}
+    assert field_ids(older) == {
+        ("older",): 1,
+        ("v",): 1,
+        ("l",): 2,
+        ("l", "element"): 3,
+        ("s",): 4,
+        ("s", "x"): 5,
+    }
     assert field_ids({}) is None
 
 

@@ -1,5 +1,6 @@
 """Which files fit a table, what it takes over from those that do not, and change data that is parted by keys."""
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,15 @@ from lethe.ingest.buffer_store import BadFile, FileTask
 from lethe.ingest.change_rows import Keyed, decoded, encoded
 from lethe.ingest.exact_values import as_column, fits, promotes
 from lethe.ingest.schema_fit import Fits, Fitting, Lacks, Misfit, Rules, compare, plan_evolution
+from lethe.search.columns import key_columns
 from lethe_spark.ingest import as_columns
-from lethe_spark.jobs.restatement.erase import key_columns
 from pyiceberg.schema import Schema
-from pyiceberg.types import DateType, DecimalType, DoubleType, LongType, NestedField, StringType
+from pyiceberg.types import DateType, DecimalType, DoubleType, ListType, LongType, NestedField, StringType
 from pyiceberg.types import StructType as IcebergStruct
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tests.support.buffer_formats import FORMATS, SCHEMA, read, some_rows, written
+from tests.support.buffer_formats import FORMATS, SCHEMA, avro, columns, read, some_rows, written
 from tests.support.builders import a_change, a_replay
 
 TABLE = pa.schema([("v", pa.int64()), ("day", pa.int32()), ("batch_id", pa.string())])
@@ -203,7 +204,9 @@ def test_a_missing_optional_column_is_null_where_columns_may_change(tmp_path: Pa
     assert "column day" in refused[0][1]
 
 
-PLACE = IcebergStruct(NestedField(8, "x", LongType()))
+PLACE = IcebergStruct(
+    NestedField(8, "x", LongType()), NestedField(10, "z", LongType(), initial_default=1, write_default=1)
+)
 KEY_SCHEMA = Schema(
     NestedField(1, "batch_id", StringType()),
     NestedField(3, "tailnum", StringType()),
@@ -211,6 +214,7 @@ KEY_SCHEMA = Schema(
     NestedField(6, "weight", DoubleType()),
     NestedField(7, "place", PLACE),
     NestedField(9, "fare", DecimalType(9, 2)),
+    NestedField(11, "stops", ListType(12, StringType())),
 )
 
 
@@ -219,11 +223,12 @@ def a_change_by(*columns: str, op: str = "op") -> RestatementRequest:
 
 
 def test_keys_are_identified_by_field_ids_in_the_given_order() -> None:
-    found = key_columns(a_change_by("fare", "tailnum", "day"), KEY_SCHEMA, 1, "air.flights")
+    found = key_columns(a_change_by("fare", "tailnum", "place.x", "day"), KEY_SCHEMA, 1, "air.flights")
 
-    assert found == [
+    assert [(c.path.field_id, c.kind) for c in found] == [
         (9, ValueKind(ValueType.DECIMAL, 9, 2)),
         (3, ValueKind(ValueType.STRING)),
+        (8, ValueKind(ValueType.LONG)),
         (5, ValueKind(ValueType.DATE)),
     ]
     assert key_columns(a_replay(), KEY_SCHEMA, 1, "air.flights") == []
@@ -233,7 +238,21 @@ def test_keys_are_identified_by_field_ids_in_the_given_order() -> None:
     ("request_", "reason", "text"),
     [
         (a_change_by("day", "nope"), "ColumnNotFound", "keyColumns names nope, but air.flights has no such column"),
-        (a_change_by("place.x"), "ColumnNotFound", "keyColumns names place.x"),
+        (
+            a_change_by("place.y"),
+            "ColumnNotFound",
+            "keyColumns names place.y, but air.flights has no such column; the nearest",
+        ),
+        (
+            a_change_by("stops.element"),
+            "ColumnNotSearchable",
+            "keyColumns names stops.element, of which a row has several",
+        ),
+        (
+            a_change_by("place.z"),
+            "ColumnNotSearchable",
+            "keyColumns names place.z, a field that has an initial default",
+        ),
         (a_change_by("weight"), "ColumnNotSearchable", "keyColumns names weight, which is double"),
         (a_change_by("place"), "ColumnNotSearchable", "keyColumns names place, which is struct"),
         (a_change_by("batch_id"), "InvalidSpec", "keyColumns names the batch column batch_id"),
@@ -252,7 +271,7 @@ def test_columns_that_cannot_be_keys_are_refused_by_name(request_: RestatementRe
 
 KEYED_TABLE = pa.schema([("v", pa.int64()), ("name", pa.string()), ("batch_id", pa.string())])
 FITTING = Fitting("batch_id", frozenset({"name"}), False, KEYED_TABLE)
-BY_V = Keyed(("v",), "op")
+BY_V = Keyed((("v",),), "op")
 
 
 def rows(*of: tuple[Any, ...], op: pa.DataType | None = None) -> pa.Table:
@@ -279,7 +298,7 @@ def test_rows_to_delete_are_not_added_and_the_keys_of_all_rows_are_returned(op: 
 def test_without_such_a_column_all_rows_are_added() -> None:
     changes = rows((1, "a", "D"))
 
-    added, found = Keyed(("name", "v")).parted(changes, FITTING)
+    added, found = Keyed((("name",), ("v",))).parted(changes, FITTING)
 
     assert (added, found.to_pylist()) == (changes, [{"name": "a", "v": 1}])
 
@@ -339,7 +358,7 @@ def test_files_without_the_columns_are_refused(fields: dict[str, pa.DataType], t
 
 def test_a_key_in_two_rows_is_refused_with_a_file_that_it_is_in() -> None:
     """Both values have to be the same, in one file or in two."""
-    by_both = Keyed(("v", "name"))
+    by_both = Keyed((("v",), ("name",)))
     fine = {"a": [keys(1, 1, name=["x", "y"])], "b": [keys(2, name=["x"])]}
 
     assert isinstance(by_both.judged(fine), pa.Table)
@@ -372,7 +391,7 @@ def test_files_of_every_format_are_read_so_and_other_batches_as_ever(tmp_path: P
         file.write_bytes(written(format_name, rows))
         tasks.append(FileTask(batch_id, f"file://{file}", file.stat().st_size))
     collected: dict[tuple[str, str], FileOutcome] = {}
-    keyed = dict.fromkeys("BC", Keyed(("v",), "op"))
+    keyed = dict.fromkeys("BC", Keyed((("v",),), "op"))
 
     reader = Reader(to_arrow_schema(SCHEMA), ReadSettings("batch_id", {}, FileFormat(format_name), keyed=keyed))
     found = [r for t in reader.tables(tasks, collected) for r in t.to_pylist()]
@@ -389,3 +408,40 @@ def test_files_of_every_format_are_read_so_and_other_batches_as_ever(tmp_path: P
     error = outcomes["C"].error
     assert error is not None
     assert error.reason == "NullInKey"
+
+
+NESTED = columns(v="long", customer=StructType().add("id", "long").add("email", "string"))
+AVRO_CUSTOMER = {
+    "type": "record",
+    "name": "customer",
+    "fields": [{"name": "email", "type": "string"}, {"name": "id", "type": ["null", "long"]}],
+}
+
+
+@pytest.mark.parametrize("format_name", ["parquet", "orc", "avro", "json"])
+def test_a_key_may_be_a_field_of_a_struct_in_every_format_that_has_structs(tmp_path: Path, format_name: str) -> None:
+    """Also where the file has the fields in another order. A key of a null struct is null."""
+    rows = [{"v": 1, "customer": {"email": "a", "id": 7}}, {"v": 2, "customer": {"email": "b", "id": 8}}]
+    kind = pa.struct([("email", pa.string()), ("id", pa.int32())])
+    if format_name == "avro":
+        out = io.BytesIO()
+        avro(out, [{"name": "v", "type": "long"}, {"name": "customer", "type": ["null", AVRO_CUSTOMER]}], rows)
+        content = out.getvalue()
+    else:
+        content = written(format_name, pa.Table.from_pylist(rows, pa.schema([("v", pa.int64()), ("customer", kind)])))
+    keyed = {"A": Keyed((("customer", "id"), ("customer", "email")))}
+    file = tmp_path / "f"
+    file.write_bytes(content)
+    outcomes: dict[tuple[str, str], FileOutcome] = {}
+
+    reader = Reader(to_arrow_schema(NESTED), ReadSettings("batch_id", {}, FileFormat(format_name), keyed=keyed))
+    found = [r for t in reader.tables([FileTask("A", f"file://{file}", len(content))], outcomes) for r in t.to_pylist()]
+
+    assert [r["customer"] for r in found] == [r["customer"] for r in rows]
+    (outcome,) = outcomes.values()
+    assert [decoded(k).to_pydict() for k in outcome.keys] == [{"customer.id": [7, 8], "customer.email": ["a", "b"]}]
+    judged = keyed["A"].judged({"f": outcome.keys})
+    assert isinstance(judged, pa.Table)
+    assert judged.num_rows == 2
+    with pytest.raises(BadFile, match=r"column customer\.id, one of spec\.replacement\.keyColumns, holds nulls"):
+        keyed["A"].parted(pa.table({"v": [1], "customer": pa.array([None], kind)}), reader.fitting)

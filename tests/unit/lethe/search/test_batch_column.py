@@ -35,7 +35,7 @@ def written_batches(
 def found_batches(
     uri: str,
     *ids: str,
-    names: Mapping[str, int] | None = None,
+    names: Mapping[tuple[str, ...], int] | None = None,
     kind: str = "PARQUET",
     io: PyArrowFileIO | None = None,
     cache: ColumnCache = NO_CACHE,
@@ -72,7 +72,7 @@ def test_other_formats_are_read_as_well(tmp_path: Path) -> None:
     field = pa.field("batch_id", pa.string(), metadata={"iceberg.id": str(BATCH_FIELD)})
     orc.write_table(pa.table({"batch_id": ["B", "A", "B"]}, schema=pa.schema([field])), tmp_path / "f")
 
-    names = {"batch_id": BATCH_FIELD}
+    names = {("batch_id",): BATCH_FIELD}
 
     assert found_batches(f"file://{tmp_path}/f", "B", kind="ORC", names=names) == {"B": [0, 2]}
 
@@ -85,7 +85,7 @@ def test_a_file_without_the_batch_column_holds_none_of_them_and_one_without_ids_
     nameless = written_batches(tmp_path / "b", ["A"], field_id=None)
 
     assert found_batches(other, "A") == {}
-    assert found_batches(nameless, "A", names={"batch_id": BATCH_FIELD}) == {"A": [0]}
+    assert found_batches(nameless, "A", names={("batch_id",): BATCH_FIELD}) == {"A": [0]}
     with pytest.raises(Unsure, match="no field ids"):
         found_batches(nameless, "A")
     with pytest.raises(Unsure, match="lacks the batch column"):
@@ -244,11 +244,11 @@ def test_files_of_other_tables_or_with_other_names_of_columns_are_others(tmp_pat
     pq.write_table(pa.table({"x": ["A", "B"], "y": ["B", "A"]}, schema=schema), tmp_path / "f")
     file, cache = f"file://{tmp_path}/f", ColumnCache(10_000)
 
-    assert found_batches(file, "A", names={"x": BATCH_FIELD}, cache=cache, scope="one") == {"A": [0]}
-    assert found_batches(file, "A", names={"y": BATCH_FIELD}, cache=cache, scope="one") == {"A": [1]}
+    assert found_batches(file, "A", names={("x",): BATCH_FIELD}, cache=cache, scope="one") == {"A": [0]}
+    assert found_batches(file, "A", names={("y",): BATCH_FIELD}, cache=cache, scope="one") == {"A": [1]}
     written_batches(tmp_path / "f", ["B", "B", "A"])
-    assert found_batches(file, "A", names={"x": BATCH_FIELD}, cache=cache, scope="one") == {"A": [0]}
-    assert found_batches(file, "A", names={"x": BATCH_FIELD}, cache=cache, scope="two") == {"A": [2]}
+    assert found_batches(file, "A", names={("x",): BATCH_FIELD}, cache=cache, scope="one") == {"A": [0]}
+    assert found_batches(file, "A", names={("x",): BATCH_FIELD}, cache=cache, scope="two") == {"A": [2]}
 
 
 def test_that_a_file_lacks_the_column_is_kept_too(tmp_path: Path) -> None:

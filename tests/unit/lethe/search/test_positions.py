@@ -34,7 +34,7 @@ def texts(*values: str, field_id: int = 1) -> Wanted:
     return Wanted.of(field_id, Values(ValueKind(ValueType.STRING), tuple(sorted(values))))
 
 
-def found(uri: str, names: Mapping[str, int] | None = None, **wanted: Wanted) -> dict[str, list[int]]:
+def found(uri: str, names: Mapping[tuple[str, ...], int] | None = None, **wanted: Wanted) -> dict[str, list[int]]:
     return {key: list(p) for key, p in find(SearchedFile(PyArrowFileIO(), uri, names=names), wanted).items()}
 
 
@@ -105,7 +105,7 @@ def test_orc_is_read_stripe_by_stripe(tmp_path: Path) -> None:
     assert orc.ORCFile(tmp_path / "f").nstripes > 1
 
     (positions,) = find(
-        SearchedFile(PyArrowFileIO(), f"file://{tmp_path}/f", "ORC", {"tail": 1}), {"it": texts("t3")}
+        SearchedFile(PyArrowFileIO(), f"file://{tmp_path}/f", "ORC", {("tail",): 1}), {"it": texts("t3")}
     ).values()
 
     assert list(positions) == [n for n, v in enumerate(table["tail"].to_pylist()) if v == "t3"]
@@ -221,7 +221,7 @@ def test_files_of_other_formats_are_read_too(tmp_path: Path, format_name: str) -
             fastavro.writer(out, {"type": "record", "name": "r", "fields": fields}, rows)
 
     hits = found_keys(
-        f"file://{path}", keys(TEXT, LONG, rows=[("a", 2), ("b", 1)]), format_name, names={"name": 1, "v": 2}
+        f"file://{path}", keys(TEXT, LONG, rows=[("a", 2), ("b", 1)]), format_name, names={("name",): 1, ("v",): 2}
     )
 
     assert hits == [1, 2]
@@ -255,3 +255,108 @@ def test_an_unsearchable_file_is_reported_without_a_value(tmp_path: Path) -> Non
         found_keys(other_type, keys(LONG, rows=[(1,)]))
 
     assert "secret" not in f"{first.value}{second.value}{keys(TEXT, rows=[('secret',)])}"
+
+
+# --- fields of structs and lists ------------------------------------------------------------------------------------
+
+PEOPLE = st.none() | st.fixed_dictionaries({"email": st.none() | st.sampled_from("abc"), "age": st.integers(0, 2)})
+TRIPS = st.fixed_dictionaries(
+    {
+        "c": PEOPLE,
+        "l": st.none() | st.lists(PEOPLE, max_size=3),
+        "m": st.just([("k", "a")]),
+        "z": st.sampled_from("abc"),
+    }
+)
+EMAIL_OF_CUSTOMER, AGE_OF_CUSTOMER, EMAIL_IN_LIST, LAST = 3, 4, 7, 12
+
+
+def person(first_id: int, key: str) -> pa.DataType:
+    fields = [("age", pa.int64(), first_id + 1), ("email", pa.string(), first_id)]
+    return pa.struct([pa.field(name, kind, metadata={key: str(n)}) for name, kind, n in fields])
+
+
+def trips(key: str) -> pa.Schema:
+    """The fields of a struct are in another order than their ids, and a map is between other columns."""
+    element = pa.field("item", person(7, key), metadata={key: "6"})
+    text = pa.map_(
+        pa.field("key", pa.string(), False, metadata={key: "10"}), pa.field("value", pa.string(), metadata={key: "11"})
+    )
+    kinds = [("c", person(3, key), 2), ("l", pa.list_(element), 5), ("m", text, 9), ("z", pa.string(), 12)]
+    return pa.schema([pa.field(name, kind, metadata={key: str(n)}) for name, kind, n in kinds])
+
+
+def avro_person(name: str, first_id: int) -> Any:
+    fields = [("age", ["null", "long"], first_id + 1), ("email", ["null", "string"], first_id)]
+    return ["null", {"type": "record", "name": name, "fields": [dict(zip(AVRO_FIELD, f, strict=True)) for f in fields]}]
+
+
+AVRO_FIELD = ("name", "type", "field-id")
+AVRO_TRIPS = [
+    ("c", avro_person("r2", 3), 2),
+    ("l", ["null", {"type": "array", "items": avro_person("r6", 7), "element-id": 6}], 5),
+    ("m", {"type": "map", "values": "string", "key-id": 10, "value-id": 11}, 9),
+    ("z", "string", 12),
+]
+WITHOUT_IDS = {
+    ("c", "email"): EMAIL_OF_CUSTOMER,
+    ("c", "age"): AGE_OF_CUSTOMER,
+    ("l", "element", "email"): EMAIL_IN_LIST,
+    ("z",): LAST,
+}
+
+
+def written_trips(path: Path, format_name: str, rows: list[dict[str, Any]], group: int) -> str:
+    if format_name == "AVRO":
+        fields = [dict(zip(AVRO_FIELD, f, strict=True)) for f in AVRO_TRIPS]
+        with path.open("wb") as out:
+            fastavro.writer(
+                out, {"type": "record", "name": "r", "fields": fields}, [{**r, "m": dict(r["m"])} for r in rows]
+            )
+    elif format_name == "ORC":
+        orc.write_table(pa.Table.from_pylist(rows, trips("iceberg.id")), path)
+    else:
+        pq.write_table(pa.Table.from_pylist(rows, trips("PARQUET:field_id")), path, row_group_size=group)
+    return f"file://{path}"
+
+
+@pytest.mark.parametrize("format_name", ["PARQUET", "ORC", "AVRO"])
+@given(rows=st.lists(TRIPS, max_size=20), group=st.integers(1, 7))
+def test_a_field_of_a_struct_and_one_in_a_list_are_found_in_every_format(
+    tmp_path: Path, format_name: str, rows: list[dict[str, Any]], group: int
+) -> None:
+    file = written_trips(tmp_path / "f", format_name, rows, group)
+    # Arrow writes no ids into ORC files.
+    searched = SearchedFile(PyArrowFileIO(), file, format_name, WITHOUT_IDS if format_name == "ORC" else None)
+    wanted = {
+        "struct": texts("a", field_id=EMAIL_OF_CUSTOMER),
+        "list": texts("a", "b", field_id=EMAIL_IN_LIST),
+        "last": texts("c", field_id=LAST),
+    }
+    both = WantedKeys.of(
+        [(EMAIL_OF_CUSTOMER, TEXT), (AGE_OF_CUSTOMER, LONG)], pa.table({"0": ["a", "b"], "1": pa.array([1, 2])})
+    )
+
+    positions = {key: list(p) for key, p in find(searched, wanted).items()}
+
+    expected = {
+        "struct": [n for n, r in enumerate(rows) if r["c"] and r["c"]["email"] == "a"],
+        "list": [n for n, r in enumerate(rows) if any(p and p["email"] in ("a", "b") for p in r["l"] or ())],
+        "last": [n for n, r in enumerate(rows) if r["z"] == "c"],
+    }
+    assert positions == {key: found for key, found in expected.items() if found}
+    assert list(find_keys(searched, {"it": both}).get("it", ())) == [
+        n for n, r in enumerate(rows) if r["c"] and (r["c"]["email"], r["c"]["age"]) in (("a", 1), ("b", 2))
+    ]
+
+
+def test_a_field_without_an_id_beside_columns_with_ids_is_not_taken_for_another(tmp_path: Path) -> None:
+    """It may hold the values: the file is not one without them."""
+    of_strings = pa.struct([pa.field("email", pa.string())])
+    file = written(
+        tmp_path / "f", (a_field("c", of_strings, 2), [{"email": "a"}]), (a_field("z", pa.string(), 12), ["c"])
+    )
+
+    assert found(file, it=texts("c", field_id=LAST)) == {"it": [0]}
+    with pytest.raises(Unsure, match="field ids of columns, but not of fields in them"):
+        found(file, it=texts("a", field_id=EMAIL_OF_CUSTOMER))
