@@ -1,5 +1,6 @@
 """Fields of structs, and of structs in lists, name records, keys, partitions and rows as columns do."""
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from urllib.parse import unquote_plus
@@ -7,7 +8,9 @@ from urllib.parse import unquote_plus
 import lethe
 import lethe_spark
 import pytest
+from click.testing import CliRunner
 from lethe.base.errors import InputError
+from lethe.cli.main import cli
 from lethe.contract.settings import Deletes
 from lethe.files.increment import SnapshotFiles
 from lethe.files.values import ValueKind, Values, ValueType
@@ -26,8 +29,8 @@ from tests.spark.support.trips import Trips, customer, passenger, ticket
 from tests.support.lake import Lake
 
 Make = Callable[..., Trips]
-GONE, OTHER, NOBODY = row("B", 1), row("D", 2), row("A", 0)
-"""Rows of different days; the last one has neither a customer nor passengers."""
+GONE, OTHER, NOBODY, KEPT = row("B", 1), row("D", 2), row("A", 0), row("A", 1)
+"""The first two are of different days; the third one has neither a customer nor passengers."""
 
 
 @pytest.fixture
@@ -76,6 +79,15 @@ def test_an_erase_by_a_field_ends_with_its_bytes_gone(make: Make, column: str, v
     check_closed(story, story.vacuum())
     assert objects_with(of_folder(table_folder(story)), *erased) == []
     assert story.physical() == but(GONE, OTHER)
+    assert problems(story, value(GONE[1]), value(OTHER[1])) == []
+    assert problems(story, value(KEPT[1])) == ["ValueIsThere"]
+
+
+def problems(story: Trips, *values: str) -> list[str]:
+    """What an auditor finds who searches the storage for values."""
+    command = ["erasures", "verify", story.full_name, "ns/erase/0", "--storage", "--values", "-", "--json"]
+    found = json.loads(CliRunner().invoke(cli, command, input="".join(f"{v}\n" for v in values)).stdout)
+    return [problem["code"] for problem in found["problems"]]
 
 
 def test_a_field_keeps_its_rows_findable_under_another_name(make: Make) -> None:
