@@ -17,10 +17,12 @@ from lethe.ingest.buffer_files import COLUMNS_WANTED, FileOutcome, Reader, ReadS
 from lethe.ingest.buffer_store import BadFile, FileTask
 from lethe.ingest.change_rows import Keyed, decoded, encoded
 from lethe.ingest.exact_values import as_column, fits, promotes
-from lethe.ingest.schema_fit import Fits, Fitting, Lacks, Misfit, Rules, compare, plan_evolution
+from lethe.ingest.schema_fit import Fits, Fitting, Lacks, Misfit, Rules, compare, path_columns, plan_evolution, too_long
 from lethe.search.columns import key_columns
 from lethe_spark.ingest import as_columns
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType, DecimalType, DoubleType, ListType, LongType, NestedField, StringType
 from pyiceberg.types import StructType as IcebergStruct
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -408,6 +410,29 @@ def test_files_of_every_format_are_read_so_and_other_batches_as_ever(tmp_path: P
     error = outcomes["C"].error
     assert error is not None
     assert error.reason == "NullInKey"
+
+
+TEXT_IN_STRUCT = NestedField(1, "s", IcebergStruct(NestedField(2, "t", StringType())))
+
+
+@pytest.mark.parametrize(
+    ("field", "rows", "column"),
+    [
+        (TEXT_IN_STRUCT, {"s": [None, {"t": "a"}, {"t": "x" * 300}]}, ("s", "t")),
+        (NestedField(2, "s.t", StringType()), {"s.t": [None, "a", "x" * 300]}, ("s.t",)),
+    ],
+)
+def test_a_field_and_a_column_with_a_dot_have_the_limit_of_a_folder(
+    field: NestedField, rows: dict[str, Any], column: tuple[str, ...]
+) -> None:
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "s.t"))
+
+    ((found, limit),) = path_columns(Schema(field), spec)
+    flaw = too_long(pa.table(rows), found, limit)
+
+    assert found == column
+    assert flaw is not None
+    assert (flaw.row, flaw.path) == (2, "s.t")
 
 
 NESTED = columns(v="long", customer=StructType().add("id", "long").add("email", "string"))
