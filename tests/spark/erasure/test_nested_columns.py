@@ -24,7 +24,7 @@ from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import but, row, table_folder
 from tests.spark.support.erasures import DUE, check_closed, the_outcome
 from tests.spark.support.every_object import objects_with, of_folder
-from tests.spark.support.story import of_arrow, of_batches, of_spark
+from tests.spark.support.story import of_arrow, of_batches, of_spark, rehearsal
 from tests.spark.support.trips import Trips, customer, passenger, ticket
 from tests.support.lake import Lake
 
@@ -126,7 +126,7 @@ def test_what_is_no_field_is_refused_with_what_was_meant(make: Make) -> None:
 def test_a_replay_replaces_rows_by_a_key_in_a_struct(make: Make, version: int) -> None:
     story = make(version)
 
-    result = story.replay_by(("customer.email", "ticket.id"), GONE, OTHER, ("new", 7, 1))
+    result = story.restate(story.a_replay_by(("customer.email", "ticket.id"), GONE, OTHER, ("new", 7, 1)))
 
     assert (result.succeeded, result.rows_erased, result.rows_added) == (True, 2, 3), result.message
     wanted = but(GONE, OTHER) + Counter([("C1", *GONE[1:]), ("C1", *OTHER[1:]), ("C1", 7, 1)])
@@ -137,10 +137,13 @@ def test_a_replay_replaces_rows_by_a_key_in_a_struct(make: Make, version: int) -
 def test_a_key_in_a_list_or_in_a_null_struct_is_refused(make: Make) -> None:
     story = make(3)
 
-    of_list = story.replay_by(("passengers.element.email",), GONE)
-    null = story.replay_by(("customer.email",), NOBODY, by="C2")
+    by_list = story.a_replay_by(("passengers.element.email",), GONE)
+    of_list = story.restate(by_list)
+    null = story.restate(story.a_replay_by(("customer.email",), NOBODY, by="C2"))
+    (planned,) = story.run(rehearsal(story.restatement(by_list))).requests
 
     assert (of_list.reason, null.reason) == ("ColumnNotSearchable", "NullInKey")
+    assert planned.message == of_list.message
     assert (
         "names passengers.element.email, of which a row has several values because it is in a list" in of_list.message
     )

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError, TransientError
 from lethe.contract.result import RunResult
-from lethe.contract.run import Replacement, RestatementRequest, RunSpec
+from lethe.contract.run import Replacement, RestatementRequest
 from lethe.contract.settings import UnknownBatches
 from lethe.restatement.group import LISTED_IDS_AT_MOST, parse_ids
 from pyspark.sql import SparkSession
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, name_of, row
-from tests.spark.support.story import Story, an_undo, local, of_batches, reasons, results_by_name
+from tests.spark.support.story import Story, an_undo, local, of_batches, reasons, rehearsal, results_by_name
 from tests.support.builders import a_request, ago
 from tests.support.lake import Lake
 
@@ -267,11 +267,6 @@ def test_as_many_ids_as_a_list_may_have_are_one_commit(story: Story, ids: Path) 
 
 
 # --- dry runs -------------------------------------------------------------------------------------------------------
-
-
-def rehearsal(spec: RunSpec) -> RunSpec:
-    assert spec.restatement is not None
-    return spec.model_copy(update={"restatement": spec.restatement.model_copy(update={"dry_run": True})})
 
 
 def rehearsed(story: Story, *requests: RestatementRequest) -> RunResult:

@@ -404,6 +404,12 @@ def _just_after(snapshot: Snapshot) -> datetime:
     return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC) + timedelta(milliseconds=1)
 
 
+def rehearsal(spec: RunSpec) -> RunSpec:
+    """The same run, as a dry run."""
+    assert spec.restatement is not None
+    return spec.model_copy(update={"restatement": spec.restatement.model_copy(update={"dry_run": True})})
+
+
 def an_undo(of: str = "revert", name: str = "undo", **changes: Any) -> RestatementRequest:
     """Take the restatement of this name back."""
     return a_request(name, "Undo", batch_ids=(), undoes=f"ns/{of}/0", **changes)

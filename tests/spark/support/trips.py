@@ -1,12 +1,11 @@
 """A Dataset whose rows have people in structs and lists, and a column whose own name has a dot."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from lethe.contract.result import RequestResult
-from lethe.contract.run import Replacement
+from lethe.contract.run import Replacement, RestatementRequest
 
 from tests.spark.support.erases import Names, name_of
 from tests.spark.support.story import Row, some_rows
@@ -66,10 +65,10 @@ class Trips(Names):
             trips = [trip(r["v"], r["day"]) for r in some_rows(batch_id, rows)]
             self.buffer.put(batch_id, pa.Table.from_pylist(trips, TRIPS), files)
 
-    def replay_by(self, keys: Sequence[str], *rows: Row, by: str = "C1", **at: Callable[[], object]) -> RequestResult:
+    def a_replay_by(self, keys: Sequence[str], *rows: Row, by: str = "C1") -> RestatementRequest:
         """Replace the rows with the keys of these rows by these, with other passengers."""
         trips = [{**trip(v, day), "passengers": [], "op": "U"} for _, v, day in rows]
         changes = pa.Table.from_pylist(trips, TRIPS.append(pa.field("op", pa.string())))
         folder = BufferFolder(self.lake.home / "restated" / self.name).put(by, changes, 1)
         replacement = Replacement(batch_id=by, uri=f"file://{folder}", key_columns=tuple(keys), op_column="op")
-        return self.restate(a_request(f"change-{by}", "Replay", batch_ids=(), replacement=replacement), **at)
+        return a_request(f"change-{by}", "Replay", batch_ids=(), replacement=replacement)
