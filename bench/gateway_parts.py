@@ -167,12 +167,12 @@ def uploads(site: Site, scale: GatewayScale) -> dict[str, Any]:
 
 
 @contextmanager
-def _client(site: Site) -> Iterator[lethe.Ingest]:
-    with lethe.Ingest(f"http://127.0.0.1:{site.port}", NAMESPACE, UPLOADED, site.token) as client:
+def _client(site: Site) -> Iterator[lethe.GatewayClient]:
+    with lethe.GatewayClient(f"http://127.0.0.1:{site.port}", site.token, NAMESPACE) as client:
         yield client
 
 
-def _small(site: Site, client: lethe.Ingest, scale: GatewayScale) -> dict[str, Any]:
+def _small(site: Site, client: lethe.GatewayClient, scale: GatewayScale) -> dict[str, Any]:
     """Batches of one small file, from several clients: opened, sent to the store, checked and completed."""
     folder = site.folder / "small"
     folder.mkdir(exist_ok=True)
@@ -181,7 +181,7 @@ def _small(site: Site, client: lethe.Ingest, scale: GatewayScale) -> dict[str, A
 
     def one(number: int) -> float:
         began = time.perf_counter()
-        client.put(f"small-{uuid.uuid4().hex[:8]}-{number}", folder)
+        client.put(UPLOADED, f"small-{uuid.uuid4().hex[:8]}-{number}", folder)
         return time.perf_counter() - began
 
     one(-1)
@@ -198,7 +198,7 @@ def _small(site: Site, client: lethe.Ingest, scale: GatewayScale) -> dict[str, A
     }
 
 
-def _large(site: Site, client: lethe.Ingest, scale: GatewayScale) -> list[dict[str, Any]]:
+def _large(site: Site, client: lethe.GatewayClient, scale: GatewayScale) -> list[dict[str, Any]]:
     """One file, sent whole by boto3, and as a batch through presigned URLs with checksums."""
     folder = site.folder / "large"
     folder.mkdir(exist_ok=True)
@@ -218,7 +218,7 @@ def _large(site: Site, client: lethe.Ingest, scale: GatewayScale) -> list[dict[s
     def upload(number: int) -> Sample:
         batch_id = f"large-{number}-{uuid.uuid4().hex[:8]}"
         began = time.perf_counter()
-        client.put(batch_id, folder)
+        client.put(UPLOADED, batch_id, folder)
         took = time.perf_counter() - began
         for found in site.s3.client.list_objects_v2(Bucket=site.bucket, Prefix=f"buffer/batch_id={batch_id}")[
             "Contents"

@@ -129,24 +129,24 @@ def upload(lake: Lake, total: int) -> int:
     with (
         tempfile.TemporaryDirectory() as folder,
         gateway_url() as address,
-        lethe.Ingest(address, "default", "flights", token) as ingest,
+        lethe.GatewayClient(address, token) as gateway,
     ):
         for number, batch in enumerate(late, 1):
             path = Path(folder, batch.id)
             path.mkdir()
             (path / "part-0.parquet").write_bytes(batch.parquet)
-            check("the batch was compared with the table", True, ingest.put(batch.id, path).checked)
+            check("the batch was compared with the table", True, gateway.put("flights", batch.id, path).checked)
             step.live(f"{number} of {len(late)} batches")
         refused = Path(folder, "refused")
         refused.mkdir()
         (refused / "part-0.csv").write_text("this is no Parquet file")
         try:
-            ingest.put("refused", refused)
+            gateway.put("flights", "refused", refused)
             fail("the gateway took a file that is no Parquet file")
         except lethe.InputError as e:
             if e.reason != "BatchRefused":
                 raise
-        ingest.abandon("refused")
+        gateway.abandon("flights", "refused")
     step.wait("the batches to be promoted", lambda world: promoted(world.dataset) >= flights()[BATCH_COLUMN].nunique())
     step.done(f"{len(late)} batches are promoted; a file that is no Parquet file was refused at once")
     return count(lake, len(flights()), "after the upload", before=total)

@@ -10,6 +10,8 @@ from lethe.contract.schema import ApiModel
 from lethe_gateway import etags
 from lethe_gateway.problems import MEDIA_TYPE, Kind, Problem, ProblemDocument
 
+NO_STORE: Final = {"Cache-Control": "no-store"}
+"""Of answers that no cache may keep: URLs of the store are credentials."""
 # A cache may keep an answer for its caller, and asks each time whether it is current.
 _HEADERS: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
 
@@ -25,6 +27,12 @@ def answer(request: Request, document: ApiModel) -> Response:
     if given is not None and etags.is_current(given, etag):
         return Response(status_code=304, headers=headers)
     return JSONResponse(body, headers=headers)
+
+
+def changed(document: ApiModel, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """JSON without empty fields, for a change or for what no cache may keep."""
+    body = document.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return JSONResponse(body, status, headers={**NO_STORE, **(headers or {})})
 
 
 def problem_response(problem: Problem) -> Response:

@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 from lethe import logs
 from lethe.decoder.process import prepare
-from lethe.kube import TimeLimits
+from lethe.kube import STRICT, TimeLimits
 from lethe.version import version
 from lethe_operator.cluster import client as kubernetes
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -150,6 +150,7 @@ def services_of(settings: GatewaySettings) -> Services:
         own = kubernetes.connect(LIMITS)
         identity = KubernetesIdentity(own, settings.audiences, settings.identity_seconds)
     of_callers = kubernetes.connect_for_callers(LIMITS)
+    of_callers.write_query = STRICT
     reader, writer = KubeReader(of_callers), KubeWriter(of_callers)
     return Services(settings, identity, reader, IndexedTables(settings.index_folder, settings.index), writer)
 

@@ -20,7 +20,7 @@ from lethe.base.errors import InputError, LetheError
 from lethe.buffer.digest import WaitingBatch
 from lethe.buffer.upload import BufferUpload, Known, LocalFile, judge_entry, plan_upload, strangers
 from lethe.cli.output import print_document, progress, working
-from lethe.client import Ingest
+from lethe.client import GatewayClient
 from lethe.contract.dataset import BufferSpec
 from lethe.contract.settings import RFC_4180, BufferLayout, ConsolidationMode, SchemaEvolution
 from lethe.decoder.process import NoDecoder
@@ -186,13 +186,15 @@ def _other(uri: str, upload: BufferUpload) -> InputError:
     )
 
 
-def gateway_client(gateway: Gateway, namespace: str, dataset: str) -> Ingest:
-    """A client for one Dataset, which threads may share."""
+def gateway_client(gateway: Gateway, namespace: str) -> GatewayClient:
+    """A client that threads may share."""
     ca_file = str(gateway.ca_file) if gateway.ca_file is not None else None
-    return Ingest(gateway.url, namespace, dataset, gateway.token, ca_file)
+    return GatewayClient(gateway.url, gateway.token, namespace, ca_file)
 
 
-def put_through(ingest: Ingest, batch: LocalBatch, on_bytes: Callable[[int], object] = lambda _: None) -> Outcome:
+def put_through(
+    client: GatewayClient, dataset: str, batch: LocalBatch, on_bytes: Callable[[int], object] = lambda _: None
+) -> Outcome:
     """Upload a folder as one batch.
 
     Raises:
@@ -201,7 +203,7 @@ def put_through(ingest: Ingest, batch: LocalBatch, on_bytes: Callable[[int], obj
     """
     if batch.folder is None:
         raise InputError("NeedsFolder", "with --gateway a batch is a folder. Put its files into one.")
-    uploaded = ingest.put(batch.batch_id, batch.folder, on_bytes)
+    uploaded = client.put(dataset, batch.batch_id, batch.folder, on_bytes)
     return Outcome(uploaded.batch_id, "", uploaded.files, uploaded.bytes, None, "put")
 
 
@@ -271,8 +273,13 @@ def put_group(
     rows = _rows_together(target, begun) if check else {}
     for batch in begun:
         batch_id = batch.upload.batch_id
-        put = partial(put_upload, target, batch.upload, batch.files, check, dry_run, rows.get(batch_id))
-        many.attempt(batch_id, put)
+        many.attempt(batch_id, partial(_put_begun, target, batch, check, dry_run, rows.get(batch_id)))
+
+
+def _put_begun(target: BufferTarget, batch: BegunBatch, check: bool, dry_run: bool, rows: int | None) -> Outcome:
+    upload, files = batch.upload, batch.files
+    rows, _ = _send(target, upload, files, check, dry_run, rows)
+    return Outcome(upload.batch_id, upload.folder, len(files), upload.bytes, rows, "put")
 
 
 def _begin(target: BufferTarget, batch: LocalBatch) -> BegunBatch | Outcome:
@@ -319,7 +326,6 @@ def put_upload(
     files: Mapping[str, Path],
     check: bool,
     dry_run: bool,
-    rows: int | None = None,
     on_file: OnFile = lambda _what, _files: None,
 ) -> Outcome:
     """Put the files of a batch where they belong. Compares also the contents of a batch that is complete.
@@ -327,7 +333,6 @@ def put_upload(
     Args:
         files: By their paths in the batch.
         check: Read the files first, as a consolidation would.
-        rows: Of the files, if they were read and fit.
 
     Raises:
         InputError: With the reason of a refusal, and others.
@@ -335,15 +340,37 @@ def put_upload(
     """
     is_promoted = judge_entry(upload, target.entries.get(upload.batch_id)) is Known.SAME
     is_same = is_promoted or is_there(target.store, upload)
-    written = 0
-    if not is_promoted:
-        if check and rows is None and target.table is not None:
-            on_check = partial(on_file, "checking", len(files))
-            rows = _checked(target.dataset, target.table, upload.batch_id, files, on_check)
-        if not dry_run:
-            written = transfer(target.store, upload, files, partial(on_file, "uploading", len(files)))
+    rows, written = (None, 0) if is_promoted else _send(target, upload, files, check, dry_run, on_file=on_file)
     done = "unchanged" if is_same and not written else "put"
     return Outcome(upload.batch_id, upload.folder, len(files), upload.bytes, rows, done)
+
+
+def _send(
+    target: BufferTarget,
+    upload: BufferUpload,
+    files: Mapping[str, Path],
+    check: bool,
+    dry_run: bool,
+    rows: int | None = None,
+    on_file: OnFile = lambda _what, _files: None,
+) -> tuple[int | None, int]:
+    """Check the files, and write those that are missing.
+
+    Args:
+        rows: Of the files, if they were read and fit.
+
+    Returns:
+        The number of rows, and that of the objects written.
+
+    Raises:
+        InputError: With the reason of a refusal, and others.
+        TransientError: The store refused a request or did not answer.
+    """
+    if check and rows is None and target.table is not None:
+        on_check = partial(on_file, "checking", len(files))
+        rows = _checked(target.dataset, target.table, upload.batch_id, files, on_check)
+    written = 0 if dry_run else transfer(target.store, upload, files, partial(on_file, "uploading", len(files)))
+    return rows, written
 
 
 def put_and_show(
@@ -474,14 +501,14 @@ def put(
                 "--no-check and --dry-run do not work with --gateway: it checks the files after the upload."
             )
         batches = _batches(roots, each, manifest, given, BufferLayout.DIRECTORY, "")
-        with gateway_client(gateway, choice.namespace or "default", dataset) as ingest:
+        with gateway_client(gateway, choice.namespace or "default") as client:
             if not is_one:
-                finish(dataset, put_many(batches, lambda b: put_through(ingest, b), parallel), False, output)
+                finish(dataset, put_many(batches, partial(put_through, client, dataset), parallel), False, output)
                 return
             with progress() as bar:
                 total = sum(p.stat().st_size for p in batches[0].files().values())
                 task = bar.add_task("uploading", total=total)
-                outcome = put_through(ingest, batches[0], lambda sent: bar.advance(task, sent))
+                outcome = put_through(client, dataset, batches[0], lambda sent: bar.advance(task, sent))
         _print(dataset, outcome, False, output)
         return
     with connected(choice) as at:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from lethe.contract.status import (
+    NOT_CARRIED_OUT,
     DatasetStatus,
     LastVacuum,
     RequestedVacuum,
@@ -113,7 +114,6 @@ FAILED_WITHIN: Final = timedelta(days=1)
 _FAILED: Final = "Failed"
 _ENDED: Final = frozenset({"Succeeded", _FAILED})
 _RESTATED: Final = _ENDED | {"Cancelled"}
-_NOT_CARRIED_OUT: Final = frozenset({_FAILED, "Cancelled", "RolledBack"})
 _NEVER_ERASED: Final = frozenset({Reason.ERASURE_UNDONE, Reason.ERASURE_NOT_WATCHED})
 _NOT_STARTED: Final = datetime.max.replace(tzinfo=UTC)  # after all that have started
 
@@ -241,7 +241,7 @@ def restatement_ended(status: RestatementStatus, generation: object, goal: WaitG
     if status.observed_generation != generation:
         return None
     ready, erased = status.condition("Ready"), status.condition("Erased")
-    if status.phase in _NOT_CARRIED_OUT or status.holds("Stalled"):
+    if status.phase in NOT_CARRIED_OUT or status.holds("Stalled"):
         said = f"{ready.reason} {ready.message}" if ready is not None else ""
         return WaitOutcome(False, status.phase == _FAILED, f"is {status.phase or 'Pending'}: {said}".strip())
     if status.phase != "Succeeded":

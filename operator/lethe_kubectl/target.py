@@ -20,7 +20,7 @@ from kubernetes.config.config_exception import ConfigException
 from lethe import local_folder
 from lethe.base.errors import InputError
 from lethe.contract.kubernetes import GROUP
-from lethe.kube import Kube, KubeError, NotFound, ResourceKind, TimeLimits
+from lethe.kube import STRICT, Kube, KubeError, NotFound, ResourceKind, TimeLimits
 from lethe_local.folder import Folder
 from lethe_operator.cluster.client import of_configuration
 
@@ -56,7 +56,6 @@ class Gateway:
 
 # A person waits: a server that does not answer is an error soon.
 LIMITS: Final = TimeLimits(connect_seconds=5, connect_to_write_seconds=5, read_seconds=30, retries=0)
-STRICT: Final = {"fieldValidation": "Strict"}
 _API_GROUPS: Final = ResourceKind("/apis", "", "APIGroup")
 
 

@@ -24,7 +24,7 @@ from lethe import local_folder
 from lethe.base import names
 from lethe.base.errors import InputError, TransientError
 from lethe.cli.output import output_option, print_pairs, print_table, working
-from lethe.kube import AlreadyExists, Away, Kube, KubeError, NotFound, RequestRefused
+from lethe.kube import STRICT, AlreadyExists, Away, Kube, KubeError, NotFound, RequestRefused
 from lethe_operator.cluster.client import of_configuration
 
 from lethe_local import up as running
@@ -163,7 +163,6 @@ def _parsed(file: Path) -> Iterator[tuple[str, Any]]:
         yield (name if len(documents) == 1 else f"{name}, document {number + 1}"), document
 
 
-STRICT: Final = {"fieldValidation": "Strict"}
 LOOK_SECONDS: Final = 0.3
 _ALWAYS_SHOWN: Final = 3
 """Columns of `get`. A narrow terminal leaves out the others, the last one first."""

@@ -1,8 +1,8 @@
 """Lethe's table format and SDK, without Spark and without Kubernetes.
 
 `table` finds a table, and `scan` reads one without the rows that its ledger says are deleted. `batches` and `history` show its
-batches, and `revert` takes some back. `Ingest` uploads batches through the gateway. The operator and the Spark applications use
-the rest of the package.
+batches, and `revert` takes some back. `GatewayClient` speaks to the gateway. The operator and the Spark applications use the
+rest of the package.
 """
 
 from importlib import import_module
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
         TransientError,
         UnknownCommitState,
     )
-    from lethe.client import Ingest
+    from lethe.client import GatewayClient, GatewayProblem
     from lethe.read.scan import Scan, scan
     from lethe.tables import Reverted, Table, batches, history, revert, table
 
 __all__ = [
     "ConflictError",
-    "Ingest",
+    "GatewayClient",
+    "GatewayProblem",
     "InputError",
     "LedgerError",
     "LetheError",
@@ -39,7 +40,7 @@ __all__ = [
     "table",
 ]
 _MODULES = {
-    "Ingest": "lethe.client",
+    **dict.fromkeys(("GatewayClient", "GatewayProblem"), "lethe.client"),
     **dict.fromkeys(("Scan", "scan"), "lethe.read.scan"),
     **dict.fromkeys(("Reverted", "Table", "batches", "history", "revert", "table"), "lethe.tables"),
 }

@@ -1,7 +1,8 @@
-"""Uploads batches through the gateway. I/O: HTTP, and the files.
+"""Speaks to the gateway: asks for resources, batches and erasures, creates Restatements, uploads batches. I/O: HTTP, and files.
 
 Every request may be repeated: the gateway opens the same upload again, the store creates each object once, and completing twice
-changes nothing. So an interrupted upload goes on where it ended when the same call is made again.
+changes nothing. So an interrupted upload goes on where it ended when the same call is made again. A Restatement has its name, or
+one that is made from its content, and so is created once.
 """
 
 import hashlib
@@ -10,15 +11,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeAlias
 from urllib.parse import quote
 
 import requests
 
 from lethe.base.errors import InputError, TransientError
 from lethe.buffer.upload import LocalFile, data_files
+from lethe.contract.status import NOT_CARRIED_OUT
 
 ATTEMPTS: Final = 6
 AT_ONCE: Final = 4
@@ -26,12 +29,18 @@ PARTS_AT_ONCE: Final = 64
 HASHED_BYTES: Final = 64 * 1024 * 1024
 CONNECT_SECONDS: Final = 10
 READ_SECONDS: Final = 120
+PAGE: Final = 1000
+"""The largest page of a list that the gateway gives."""
+LOOK_SECONDS: Final = 2
+"""Between two looks at a Restatement that somebody waits for."""
 _FORBIDDEN: Final = 403
 _THERE: Final = (409, 412)
 """The object is there already; completing the upload compares it."""
 _PIECE: Final = 1024 * 1024
-_SLOWEST_SECONDS: Final = 30.0
-OnBytes = Callable[[int], object]
+_LONGEST_SECONDS: Final = 300.0
+"""Of a Retry-After. Who is told to come back later than that is told so."""
+OnBytes: TypeAlias = Callable[[int], object]
+Document: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -46,33 +55,53 @@ class Uploaded:
     """Whether the gateway compared the files with the table."""
 
 
-class Ingest:
-    """Uploads batches of one Dataset. Threads may share it. Use it as a context manager, or call `close`.
+class GatewayProblem(InputError):
+    """A problem that the gateway reports: the user has to change something. `reason` is its type, such as BatchRefused."""
+
+    def __init__(self, reason: str, message: str, status: int, errors: Sequence[Mapping[str, str]] = ()) -> None:
+        super().__init__(reason, message)
+        self.status = status
+        """The HTTP status of the answer."""
+        self.errors = tuple(errors)
+        """What is wrong, each with `field`, `message`, and of a body the `pointer`, such as `#/spec/operation`."""
+
+
+class GatewayClient:
+    """Speaks to the gateway for the owner of a token. Threads may share it. Use it as a context manager, or call `close`.
 
     ```python
-    with lethe.Ingest("https://lethe.example.org", "default", "flights", token) as ingest:
-        ingest.put("2026-03-03", "out/2026-03-03")
+    with lethe.GatewayClient("https://lethe.example.org", token) as gateway:
+        gateway.put("flights", "2026-03-03", "out/2026-03-03")
+        refused = list(gateway.batches("flights", states=["refused"]))
     ```
+
+    Answers are dictionaries with the fields of the [OpenAPI document](reference/gateway.openapi.json). A list is an iterator that
+    asks for each page when it comes to it. While the gateway or what is behind it is away, and when it answers that there are too
+    many requests, a request is repeated a few times, as the gateway asks.
+
+    Every method raises GatewayProblem with what the gateway reports, and TransientError if it, or what is behind it, stays away:
+    IndexBuilding, CatalogAway and others, or `GatewayAway` without an answer.
     """
 
     def __init__(
-        self, url: str, namespace: str, dataset: str, token: str | Callable[[], str], ca_file: str | None = None
+        self, url: str, token: str | Callable[[], str], namespace: str = "default", ca_file: str | None = None
     ) -> None:
-        """Create `Ingest`.
+        """Create `GatewayClient`.
 
         Args:
             url: Of the gateway.
             token: Of the cluster, or a function that returns a current one: it is called for each request.
+            namespace: Of the Datasets and Restatements.
             ca_file: The certificates to trust, in PEM; None: the system's.
         """
-        base = f"{url.rstrip('/')}/v1/namespaces/{quote(namespace, safe='')}/datasets/{quote(dataset, safe='')}"
-        self._uploads = f"{base}/uploads"
+        self._root = f"{url.rstrip('/')}/v1/namespaces"
+        self._base = f"{self._root}/{_segment(namespace)}"
         self._token = token if callable(token) else lambda: token
         self._verify: str | bool = ca_file or True
         self._local = threading.local()
         self._sessions: list[requests.Session] = []
 
-    def __enter__(self) -> "Ingest":
+    def __enter__(self) -> "GatewayClient":
         return self
 
     def __exit__(
@@ -85,16 +114,222 @@ class Ingest:
         for session in self._sessions:
             session.close()
 
-    def put(self, batch_id: str, folder: str | Path, on_bytes: OnBytes = lambda _: None) -> Uploaded:
-        """Upload the data files of a folder as one batch, and complete it. The same batch again changes nothing.
+    # --- resources ---
+
+    def namespaces(self) -> Iterator[str]:
+        """The namespaces that the caller may see.
+
+        Raises:
+            GatewayProblem: What the gateway reports.
+            TransientError: The gateway is away.
+        """
+        return self._items(self._root)
+
+    def datasets(self) -> Iterator[Document]:
+        """The Datasets of the namespace, by name.
+
+        Raises:
+            GatewayProblem: What the gateway reports.
+            TransientError: The gateway is away.
+        """
+        return self._items(f"{self._base}/datasets")
+
+    def dataset(self, name: str) -> Document:
+        """One Dataset: waiting batches, tombstones, conditions, the vacuum with its plan, and runs.
+
+        Raises:
+            InputError: `InvalidName`.
+            GatewayProblem: What the gateway reports.
+            TransientError: The gateway is away.
+        """
+        return self._call("GET", self._of(name))
+
+    def runs(self, dataset: str = "", active: bool = False) -> Iterator[Document]:
+        """Runs: the active ones with their progress, and the last few of each Dataset and kind.
 
         Args:
+            dataset: Only of this one.
+            active: Only runs that have not ended.
+
+        Raises:
+            InputError: `InvalidName`.
+            GatewayProblem: What the gateway reports.
+            TransientError: The gateway is away.
+        """
+        return self._items(f"{self._of(dataset) if dataset else self._base}/runs", active=active)
+
+    def vacuums(self, decision: str = "") -> Iterator[Document]:
+        """What is decided about the next vacuum of each Dataset, and its plan. `decision` selects, such as NeedsApproval.
+
+        Raises:
+            GatewayProblem: What the gateway reports.
+            TransientError: The gateway is away.
+        """
+        return self._items(f"{self._base}/vacuums", decision=decision)
+
+    def vacuum_policies(self) -> Iterator[Document]:
+        """The VacuumPolicies of the namespace.
+
+        Raises:
+            GatewayProblem: What the gateway reports.
+            TransientError: The gateway is away.
+        """
+        return self._items(f"{self._base}/vacuumpolicies")
+
+    # --- batches and erasures ---
+
+    def batches(
+        self,
+        dataset: str,
+        *,
+        states: Sequence[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        id_prefix: str = "",
+        restatement: str = "",
+    ) -> Iterator[Document]:
+        """The batches of a Dataset, newest first by the time of their state.
+
+        Args:
+            dataset: The name of the Dataset.
+            states: Only these: promoted, reverted, replaced, erased, refused, buffered.
+            since: Only batches that reached their state at this time or later (aware datetime).
+            until: Only batches that reached their state before this time.
+            id_prefix: Only ids that begin with it.
+            restatement: Only what this Restatement reverted, replaced, erased or added.
+
+        Raises:
+            InputError: `InvalidName`.
+            GatewayProblem: What the gateway reports.
+            TransientError: The gateway is away.
+        """
+        return self._items(
+            f"{self._of(dataset)}/batches",
+            state=list(states),
+            since=since.isoformat() if since else None,
+            until=until.isoformat() if until else None,
+            idPrefix=id_prefix,
+            restatement=restatement,
+        )
+
+    def batch(self, dataset: str, batch_id: str) -> Document:
+        """One batch with its `history`: promoted, refused or taken back, by which Restatement and why, purged, and erased.
+
+        Raises:
+            InputError: `InvalidName`.
+            GatewayProblem: What the gateway reports.
+            TransientError: The gateway is away.
+        """
+        return self._call("GET", f"{self._of(dataset)}/batches/{_segment(batch_id)}")
+
+    def erasures(self, dataset: str, open_only: bool = False) -> Iterator[Document]:
+        """The erasures in the ledger of a Dataset. `open_only`: only those that are not verified.
+
+        Raises:
+            InputError: `InvalidName`.
+            GatewayProblem: What the gateway reports.
+            TransientError: The gateway is away.
+        """
+        return self._items(f"{self._of(dataset)}/erasures", open=open_only)
+
+    def erasure(self, dataset: str, restatement: str) -> list[Document]:
+        """The erasures of one Restatement with their records. More than one, if it was created again with another spec.
+
+        Raises:
+            InputError: `InvalidName`.
+            GatewayProblem: What the gateway reports.
+            TransientError: The gateway is away.
+        """
+        return list(self._call("GET", f"{self._of(dataset)}/erasures/{_segment(restatement)}")["items"])
+
+    # --- Restatements ---
+
+    def restatements(self, dataset: str = "", phase: str = "") -> Iterator[Document]:
+        """The Restatements of the namespace, by name; only of this Dataset, and only in this phase.
+
+        Raises:
+            GatewayProblem: What the gateway reports.
+            TransientError: The gateway is away.
+        """
+        return self._items(f"{self._base}/restatements", dataset=dataset, phase=phase)
+
+    def restatement(self, name: str) -> Document:
+        """One Restatement: how far it is, what its commit did, and whether the bytes are gone.
+
+        Raises:
+            InputError: `InvalidName`.
+            GatewayProblem: What the gateway reports.
+            TransientError: The gateway is away.
+        """
+        return self._call("GET", f"{self._base}/restatements/{_segment(name)}")
+
+    def restate(self, spec: Mapping[str, Any], name: str = "") -> Document:
+        """Create a Restatement, and return it as `restatement` does. The same call again changes nothing.
+
+        Args:
+            spec: As in YAML: `{"datasetRef": {"name": "flights"}, "operation": "Revert", "batchIds": ["2026-03-03"]}`.
+            name: Empty: made from the spec.
+
+        Raises:
+            GatewayProblem: Rejected, with what the API server says; `AlreadyExists`, if one of the name has another spec.
+            TransientError: The gateway is away.
+        """
+        return self._call("POST", f"{self._base}/restatements", {"name": name, "spec": dict(spec)})
+
+    def wait(self, restatement: str, seconds: float = 600) -> Document:
+        """Wait for the commit of a Restatement, and return it.
+
+        Args:
+            restatement: Its name.
+            seconds: How long to wait at most.
+
+        Raises:
+            InputError: `NotRestated`, with why: it failed, was cancelled or rolled back, or cannot go on; InvalidName.
+            GatewayProblem: What the gateway reports.
+            TransientError: `NotRestatedYet`: it goes on, call again to wait. Or the gateway is away.
+        """
+        ends = time.monotonic() + seconds
+        while True:
+            document = self.restatement(restatement)
+            phase, conditions = document.get("phase"), {c["type"]: c for c in document["conditions"]}
+            if phase == "Succeeded":
+                return document
+            said = f"restatement/{restatement} is {phase or 'Pending'}"
+            if ready := conditions.get("Ready"):
+                said += f": {ready.get('reason') or ''} {ready.get('message') or ''}".rstrip()
+            if phase in NOT_CARRIED_OUT or conditions.get("Stalled", {}).get("status") == "True":
+                raise InputError("NotRestated", said)
+            if time.monotonic() > ends:
+                raise TransientError("NotRestatedYet", f"after {seconds:g} s, {said}. It goes on: call again to wait.")
+            time.sleep(LOOK_SECONDS)
+
+    # --- uploads ---
+
+    def uploads(self, dataset: str) -> Iterator[Document]:
+        """The uploads of a Dataset that are open or were completed lately.
+
+        Raises:
+            InputError: `InvalidName`.
+            GatewayProblem: What the gateway reports.
+            TransientError: The gateway is away.
+        """
+        return self._items(f"{self._of(dataset)}/uploads")
+
+    def put(self, dataset: str, batch_id: str, folder: str | Path, on_bytes: OnBytes = lambda _: None) -> Uploaded:
+        """Upload the data files of a folder as one batch, and complete it. The same batch again changes nothing.
+
+        Files are sent with their SHA-256: directly to the store, or through the gateway if the store has no URLs for that.
+
+        Args:
+            dataset: The name of the Dataset.
+            batch_id: The id of the batch.
             folder: Files whose names begin with `_` or `.` are left out.
             on_bytes: Called with numbers of bytes as they are sent, from several threads.
 
         Raises:
-            InputError: The gateway's problem, such as BatchRefused, BatchIdUsed, UploadConflict, Forbidden.
-            TransientError: `GatewayAway`, after several attempts.
+            GatewayProblem: Such as BatchRefused, BatchIdUsed, UploadConflict.
+            InputError: NoFolder, NoDataFiles, StoreRefused.
+            TransientError: The gateway is away.
         """
         root = Path(folder).resolve()
         if not root.is_dir():
@@ -105,25 +340,31 @@ class Ingest:
         if not files:
             raise InputError("NoDataFiles", f"{root} has no data file. Names that begin with _ or . are left out.")
         announced = [_announced(f, root / f.path) for f in files]
-        upload = self._call("POST", self._uploads, {"batchId": batch_id, "files": announced})
+        uploads = f"{self._of(dataset)}/uploads"
+        upload = self._call("POST", uploads, {"batchId": batch_id, "files": announced})
         missing = [f for f in upload["files"] if f["state"] == "Missing"]
         on_bytes(sum(f["size"] for f in upload["files"]) - sum(f["size"] for f in missing))
-        upload_path = f"{self._uploads}/{upload['id']}"
+        upload_path = f"{uploads}/{upload['id']}"
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="lethe-upload") as pool:
             list(pool.map(lambda f: self._send(upload_path, f, root / f["path"], on_bytes), missing))
         done = self._call("POST", f"{upload_path}:complete")
         return Uploaded(batch_id, len(files), sum(f.size for f in files), bool(done.get("checked", False)))
 
-    def abandon(self, batch_id: str) -> None:
+    def abandon(self, dataset: str, batch_id: str) -> None:
         """Delete the files of an upload that is not complete. Nothing happens if there is none.
 
+        Args:
+            dataset: The name of the Dataset.
+            batch_id: The id of the batch.
+
         Raises:
-            InputError: `UploadEnded`, if the batch is complete.
+            GatewayProblem: `UploadEnded`, if the batch is complete.
+            TransientError: The gateway is away.
         """
         upload = hashlib.sha256(batch_id.encode()).hexdigest()[:32]
         try:
-            self._call("DELETE", f"{self._uploads}/{upload}")
-        except InputError as e:
+            self._call("DELETE", f"{self._of(dataset)}/uploads/{upload}")
+        except GatewayProblem as e:
             if e.reason != "NotFound":
                 raise
 
@@ -190,13 +431,31 @@ class Ingest:
 
     # --- requests ---
 
+    def _of(self, dataset: str) -> str:
+        return f"{self._base}/datasets/{_segment(dataset)}"
+
+    def _items(self, url: str, **asked: Any) -> Iterator[Any]:
+        """The items of all pages of a list. What is empty or false is not asked for."""
+        query = {name: "true" if value is True else value for name, value in asked.items() if value}
+        while True:
+            page = self._call("GET", url, query={**query, "limit": PAGE})
+            yield from page["items"]
+            if "nextCursor" not in page:
+                return
+            query["cursor"] = page["nextCursor"]
+
     def _call(
-        self, method: str, url: str, document: Mapping[str, Any] | None = None, content: bytes | None = None
-    ) -> dict[str, Any]:
+        self,
+        method: str,
+        url: str,
+        document: Mapping[str, Any] | None = None,
+        content: bytes | None = None,
+        query: Mapping[str, Any] | None = None,
+    ) -> Document:
         """The answer as JSON.
 
         Raises:
-            InputError: The user has to change something.
+            GatewayProblem: The user has to change something.
             TransientError: A dependency is temporarily unavailable.
         """
 
@@ -204,6 +463,7 @@ class Ingest:
             return self._session().request(
                 method,
                 url,
+                params=query,
                 json=document,
                 data=content,
                 headers={"Authorization": f"Bearer {self._token()}"},
@@ -241,14 +501,26 @@ class _Section:
         return content
 
 
+def _segment(name: str) -> str:
+    """A part of a path.
+
+    Raises:
+        InputError: `InvalidName`: HTTP clients take these names for folders, and ask for another path.
+    """
+    if name in ("", ".", ".."):
+        raise InputError("InvalidName", f"the gateway cannot be asked for {name!r}. Look for it in the list.")
+    return quote(name, safe="")
+
+
 def _repeated(attempt: Callable[[], requests.Response], whom: str) -> requests.Response:
-    """Repeat what may succeed later.
+    """Repeat what may succeed later, when the answer says so.
 
     Raises:
         TransientError: A dependency is temporarily unavailable.
     """
+    why: GatewayProblem | str = ""
     for number in range(1, ATTEMPTS + 1):
-        wait = min(2.0 ** (number - 2), _SLOWEST_SECONDS)
+        wait = 2.0 ** (number - 2)
         try:
             answer = attempt()
         except requests.RequestException as e:
@@ -256,14 +528,16 @@ def _repeated(attempt: Callable[[], requests.Response], whom: str) -> requests.R
         else:
             if answer.status_code not in (408, 429) and answer.status_code < 500:
                 return answer
-            why = str(answer.status_code)
+            problem = _problem(answer)
+            why = problem if problem.reason != _NO_PROBLEM else str(answer.status_code)
             asked = answer.headers.get("Retry-After", "")
-            wait = max(wait, min(float(asked), _SLOWEST_SECONDS)) if asked.isdecimal() else wait
-        if number < ATTEMPTS:
-            time.sleep(wait)
-    raise TransientError(
-        "GatewayAway", f"{whom} did not answer {ATTEMPTS} times ({why}). Repeat the upload later: it goes on."
-    )
+            wait = max(wait, float(asked)) if asked.isdecimal() else wait
+        if number == ATTEMPTS or wait > _LONGEST_SECONDS:
+            break
+        time.sleep(wait)
+    if isinstance(why, GatewayProblem):
+        raise TransientError(why.reason, why.message)
+    raise TransientError("GatewayAway", f"{whom} did not answer {number} times ({why}). Repeat the call later.")
 
 
 def _require_taken(status: int, path: Path) -> None:
@@ -280,16 +554,22 @@ def _require_taken(status: int, path: Path) -> None:
     )
 
 
-def _problem(answer: requests.Response) -> InputError:
+_NO_PROBLEM: Final = "GatewayRefused"
+
+
+def _problem(answer: requests.Response) -> GatewayProblem:
     """The gateway's problem document as an error."""
     try:
         document = answer.json()
     except ValueError:
         document = {}
+    document = document if isinstance(document, dict) else {}
     slug = str(document.get("type", "")).rpartition("/")[2]
-    reason = "".join(word.capitalize() for word in slug.split("-")) or "GatewayRefused"
-    errors = "".join(f" {e['field']}: {e['message']}." for e in (document.get("errors") or ())[:3])
-    return InputError(reason, f"{document.get('detail') or f'the gateway answers {answer.status_code}.'}{errors}")
+    reason = "".join(word.capitalize() for word in slug.split("-")) or _NO_PROBLEM
+    errors = document.get("errors") or ()
+    said = "".join(f" {e['field']}: {e['message']}." for e in errors[:3])
+    detail = document.get("detail") or f"the gateway answers {answer.status_code}."
+    return GatewayProblem(reason, f"{detail}{said}", answer.status_code, errors)
 
 
 def _announced(file: LocalFile, path: Path) -> dict[str, Any]:

@@ -20,6 +20,8 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 JSON: Final = "application/json"
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """Lists of names, labels and versions, without specs, statuses and data."""
+STRICT: Final = {"fieldValidation": "Strict"}
+"""A query of writes: a field that the API server does not know is an error."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 """The characters of object names. Others, such as a slash, would make a path of another object."""
 

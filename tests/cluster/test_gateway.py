@@ -1,10 +1,8 @@
 """The gateway as the chart installs it: a producer with a token and nothing else brings a batch in, and sees its state."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import lethe
 import pyarrow.parquet as pq
 import pytest
@@ -39,36 +37,24 @@ BINDING = {
 ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "producer"}}
 
 
-@dataclass(frozen=True)
-class Gateway:
-    """The installed gateway, and the token of a producer."""
-
-    url: str
-    token: str
-
-    def get(self, path: str) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {self.token}"}
-        return httpx.get(f"{self.url}/v1/namespaces/{NAMESPACE}/{path}", headers=headers, timeout=30)
-
-
 @pytest.fixture(scope="module")
-def gateway(cluster: Cluster, lake: ClusterLake) -> Iterator[Gateway]:
+def gateway(cluster: Cluster, lake: ClusterLake) -> Iterator[lethe.GatewayClient]:
     node = lake.services.node
     endpoint = f"gateway.uploads.endpoints.{CATALOG}=http://{node}:30070"
     change(cluster, "gateway.enabled=true", "gateway.replicas=2", "gateway.service.type=NodePort", endpoint)
     cluster.apply(ACCOUNT, ROLE, BINDING)
     service = cluster.in_namespace(SYSTEM).get("service/lethe-gateway")
     assert service is not None
-    yield Gateway(
-        f"http://{node}:{service['spec']['ports'][0]['nodePort']}", cluster.run("create", "token", "producer").strip()
-    )
+    url = f"http://{node}:{service['spec']['ports'][0]['nodePort']}"
+    with lethe.GatewayClient(url, cluster.run("create", "token", "producer").strip(), NAMESPACE) as client:
+        yield client
     for kind in ("rolebinding", "role", "serviceaccount"):
         cluster.delete(f"{kind}/producer")
     change(cluster, "gateway.enabled=false")
 
 
 @pytest.fixture(scope="module")
-def story(stories: Callable[[str], ClusterStory], gateway: Gateway) -> ClusterStory:  # noqa: ARG001
+def story(stories: Callable[[str], ClusterStory], gateway: lethe.GatewayClient) -> ClusterStory:  # noqa: ARG001
     story = stories("gateway")
     story.put_batch("a", rows=10)
     story.apply(story.a_dataset(runTemplate=WARM))
@@ -76,36 +62,35 @@ def story(stories: Callable[[str], ClusterStory], gateway: Gateway) -> ClusterSt
     return story
 
 
-def test_a_producer_with_a_token_brings_a_batch_in(story: ClusterStory, gateway: Gateway, tmp_path: Path) -> None:
+def test_a_producer_with_a_token_brings_a_batch_in(
+    story: ClusterStory, gateway: lethe.GatewayClient, tmp_path: Path
+) -> None:
     rows = a_table_of(100, first_id=1000)
     pq.write_table(rows, tmp_path / "part-0.parquet")
-    with lethe.Ingest(gateway.url, NAMESPACE, story.name, gateway.token) as ingest:
-        done = ingest.put("through/the gateway", tmp_path)
+    done = gateway.put(story.name, "through/the gateway", tmp_path)
     story.expected.update(rows_of("through/the gateway", rows))
 
     assert done.checked
     story.wait_for_status(batches_promoted=2)
     assert story.lake.rows(story.table) == story.expected
-    batch = f"datasets/{story.name}/batches/through%2Fthe%20gateway"
-    # Each replica builds an index of its own, and says `index-building` until it has one.
-    wait_until(lambda: gateway.get(batch).json().get("state") == "promoted", 60)
+    wait_until(lambda: [b["state"] for b in gateway.batches(story.name, id_prefix="through/")] == ["promoted"], 60)
+    assert [e["type"] for e in gateway.batch(story.name, "through/the gateway")["history"]] == ["Promoted"]
 
 
 def test_it_learns_at_once_what_a_consolidation_would_refuse(
-    story: ClusterStory, gateway: Gateway, tmp_path: Path
+    story: ClusterStory, gateway: lethe.GatewayClient, tmp_path: Path
 ) -> None:
     misfit = a_table_of(5).set_column(2, "value", [["much"] * 5])
     pq.write_table(misfit, tmp_path / "part-0.parquet")
-    with lethe.Ingest(gateway.url, NAMESPACE, story.name, gateway.token) as ingest:
-        with pytest.raises(InputError, match=r"SchemaMismatch: .*part-0.parquet: column value is string"):
-            ingest.put("misfit", tmp_path)
-        ingest.abandon("misfit")
+    with pytest.raises(InputError, match=r"SchemaMismatch: .*part-0.parquet: column value is string"):
+        gateway.put(story.name, "misfit", tmp_path)
+    gateway.abandon(story.name, "misfit")
 
     assert "misfit" not in str(story.lake.keys(story.buffer))
 
 
 def test_replicas_that_go_away_do_not_matter(
-    story: ClusterStory, gateway: Gateway, cluster: Cluster, tmp_path: Path
+    story: ClusterStory, gateway: lethe.GatewayClient, cluster: Cluster, tmp_path: Path
 ) -> None:
     """Between opening and completing, every pod is replaced."""
     system = cluster.in_namespace(SYSTEM)
@@ -120,15 +105,14 @@ def test_replicas_that_go_away_do_not_matter(
             system.run("rollout", "restart", "deployment/lethe-gateway")
             system.run("rollout", "status", "deployment/lethe-gateway", "--timeout=120s", within_seconds=130)
 
-    with lethe.Ingest(gateway.url, NAMESPACE, story.name, gateway.token) as ingest:
-        assert ingest.put("long", tmp_path, replace).files == 3
+    assert gateway.put(story.name, "long", tmp_path, replace).files == 3
 
     wait_until(lambda: not set(replaced) & {p["metadata"]["name"] for p in system.list("pods", PODS)}, 60)
     story.wait_for_status(batches_promoted=3)
     assert story.lake.rows(story.table) == story.expected
 
 
-def test_it_has_no_rights_on_resources(cluster: Cluster, gateway: Gateway) -> None:  # noqa: ARG001
+def test_it_has_no_rights_on_resources(cluster: Cluster, gateway: lethe.GatewayClient) -> None:  # noqa: ARG001
     system = cluster.in_namespace(SYSTEM)
 
     assert system.may("lethe-gateway", "create", "tokenreviews.authentication.k8s.io")

@@ -276,6 +276,10 @@ def test_the_gateway(reader: Reader) -> None:
             done = reader.shell(request.replace("curl ", "curl -sS "), variables)
             assert done.stdout.startswith("{"), f"{request}\n{done.stdout}"
     reader.follows(page, "lethe put flights ./2026-03-03", **variables)
+    (client,) = [b.text for b in blocks if "lethe.GatewayClient" in b.text]
+    here = client.replace("https://lethe-gateway.example.org", reader.gateway)
+    printed = reader.shell(f'{sys.executable} -c "$SCRIPT"', {"SCRIPT": f"token = {reader.token()!r}\n{here}"})
+    assert printed.stdout.splitlines()[-1].endswith(" Reverted sent twice"), printed.stdout
 
 
 def test_leaving(reader: Reader) -> None:

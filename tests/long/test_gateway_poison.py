@@ -58,7 +58,7 @@ class Gateway:
         return self._until_taken("POST", f"{upload}:complete")
 
     def _until_taken(self, method: str, path: str, **body: object) -> httpx.Response:
-        """As `lethe.Ingest` does: again, as long as the gateway is busy."""
+        """As `lethe.GatewayClient` does: again, as long as the gateway is busy."""
         while True:
             answer = self.client.request(method, path, **body)  # type: ignore[arg-type]
             if answer.status_code not in (429, 503):

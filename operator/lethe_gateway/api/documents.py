@@ -8,10 +8,13 @@ from typing import Annotated, Any, Final
 
 from fastapi import Depends, Path, Query, Request
 from lethe.buffer.batch_rows import BatchRow
+from lethe.contract.restatement import RestatementSpec
 from lethe.contract.schema import ApiModel, SameAs
 from lethe.contract.status import ErasureStatus
 from lethe.restatement.plan import name_of
-from pydantic import Field
+from pydantic import ConfigDict, Field, GetPydanticSchema
+from pydantic.alias_generators import to_camel
+from pydantic_core import core_schema
 
 from lethe_gateway.etags import ResourceFreshness, TableFreshness
 from lethe_gateway.identity.caller import Caller
@@ -146,6 +149,32 @@ class DatasetAnswer(DatasetView):
     """One Dataset, as the Kubernetes API server had it at the time of reading."""
 
     freshness: ResourceFreshness
+
+
+class RequestBody(ApiModel):
+    """A body of a request. A field that is not known is an error: it may be misspelt."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
+
+
+def _as_sent(spec: Any, parse: core_schema.ValidatorFunctionWrapHandler) -> Any:
+    """What was sent and can be parsed. The API server reads all of it, also fields that this version does not know."""
+    parse(spec)
+    return spec
+
+
+class NewRestatement(RequestBody):
+    """A Restatement to create."""
+
+    name: str = Field(default="", max_length=253, pattern=rf"{_DNS_NAME}|^$")
+    """Its name. If it is missing, one is made from the spec, so that the same request creates one Restatement."""
+    spec: Annotated[
+        dict[str, Any],
+        GetPydanticSchema(
+            lambda _type, handler: core_schema.no_info_wrap_validator_function(_as_sent, handler(RestatementSpec))
+        ),
+    ]
+    """What it does, as `spec` of the resource."""
 
 
 class RestatementPage(ResourceListPage):

@@ -4,10 +4,9 @@ from datetime import datetime
 
 from lethe.base.ids import MAX_BATCH_ID_LENGTH
 from lethe.contract.schema import ApiModel
-from pydantic import ConfigDict, Field, field_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Field, field_validator
 
-from lethe_gateway.api.documents import Page
+from lethe_gateway.api.documents import Page, RequestBody
 from lethe_gateway.uploads.manifest import (
     MAX_PATH_LENGTH,
     PATH,
@@ -26,18 +25,12 @@ FILES_AT_MOST = 10_000
 PARTS_AT_ONCE = 1000
 
 
-class Request(ApiModel):
-    """A body of a request. A field that is not known is an error: it may be misspelt."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
-
-
 _NAMES = (
     "Names of files and folders do not begin with _ or ., have no control characters, and lead nowhere else if decoded"
 )
 
 
-class AnnouncedFile(Request):
+class AnnouncedFile(RequestBody):
     """A file that will be uploaded."""
 
     path: str = Field(
@@ -61,7 +54,7 @@ class AnnouncedFile(Request):
         return path
 
 
-class UploadRequest(Request):
+class UploadRequest(RequestBody):
     """The batch that will be uploaded."""
 
     batch_id: str = Field(min_length=1, max_length=MAX_BATCH_ID_LENGTH)
@@ -75,7 +68,7 @@ class UploadRequest(Request):
         return [FileEntry(path=f.path, size=f.size, sha256=f.sha256) for f in self.files]
 
 
-class HashedFile(Request):
+class HashedFile(RequestBody):
     """The checksum of a file that was announced."""
 
     path: str = Field(max_length=MAX_PATH_LENGTH)
@@ -84,7 +77,7 @@ class HashedFile(Request):
     """Of its content, in hex."""
 
 
-class CompleteRequest(Request):
+class CompleteRequest(RequestBody):
     """The checksums that a client knows only after it has sent the files.
 
     The gateway compares them before it completes an upload.
@@ -94,7 +87,7 @@ class CompleteRequest(Request):
     """Any files of the upload."""
 
 
-class AskedPart(Request):
+class AskedPart(RequestBody):
     """A part of a file for which the client needs a URL."""
 
     number: int = Field(ge=1, le=10_000)
@@ -103,7 +96,7 @@ class AskedPart(Request):
     """In hex. Then no other content is accepted."""
 
 
-class PartsRequest(Request):
+class PartsRequest(RequestBody):
     """The parts that will be sent next."""
 
     parts: list[AskedPart] = Field(min_length=1, max_length=PARTS_AT_ONCE)

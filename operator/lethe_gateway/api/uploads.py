@@ -4,12 +4,10 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Path, Request, Response
-from fastapi.responses import JSONResponse
-from lethe.contract.schema import ApiModel
 from starlette.concurrency import run_in_threadpool
 
 from lethe_gateway import paging
-from lethe_gateway.answers import answer, responses
+from lethe_gateway.answers import NO_STORE, answer, changed, responses
 from lethe_gateway.api.documents import CallerOf, Cursor, DatasetName, Limit, Namespace, ServicesOf
 from lethe_gateway.api.upload_documents import (
     CompleteRequest,
@@ -34,8 +32,6 @@ router = APIRouter(tags=["uploads"])
 _BASE: Final = "/v1/namespaces/{namespace}/datasets/{dataset}/uploads"
 UploadId = Annotated[str, Path(pattern=UPLOAD_ID, description="The `id` of the upload.")]
 FileIndex = Annotated[int, Path(ge=0, le=1_000_000, description="The `index` of the file.")]
-# URLs of the store are credentials: no cache may keep them.
-_HEADERS: Final = {"Cache-Control": "no-store"}
 
 
 def _problems(*kinds: Kind) -> dict[int | str, dict[str, Any]]:
@@ -64,7 +60,7 @@ def open_upload(
     _require_files(services, body)
     view, new = _carried_out(lambda: services.uploads.open(buffer, body.batch_id, body.entries, caller.key))
     location = f"{_BASE.format(namespace=namespace, dataset=dataset)}/{view.id}"
-    return _answer(upload_of(view), 201 if new else 200, {"Location": location})
+    return changed(upload_of(view), 201 if new else 200, {"Location": location})
 
 
 @router.get(_BASE, responses=responses(Kind.FORBIDDEN, Kind.BUFFER_UNUSABLE, Kind.CATALOG_AWAY, Kind.INVALID_CURSOR))
@@ -93,7 +89,7 @@ def get_upload(
 ) -> Upload:
     """Get an upload: which files are there, and new URLs for those that are missing."""
     buffer = _writable(services, caller, namespace, dataset)
-    return _answer(upload_of(_carried_out(lambda: services.uploads.view(buffer, upload))))  # type: ignore[return-value]
+    return changed(upload_of(_carried_out(lambda: services.uploads.view(buffer, upload))))  # type: ignore[return-value]
 
 
 @router.put(
@@ -124,7 +120,7 @@ async def put_file(
     buffer = await run_in_threadpool(_writable, services, caller, namespace, dataset)
     content = await request.body()
     await run_in_threadpool(_carried_out, lambda: services.uploads.put(buffer, upload, index, content, request.headers))
-    return Response(status_code=204, headers=_HEADERS)
+    return Response(status_code=204, headers=NO_STORE)
 
 
 @router.post(f"{_BASE}/{{upload}}/files/{{index}}/parts", responses=_problems(Kind.UPLOAD_ENDED))
@@ -141,7 +137,7 @@ def get_part_urls(
     buffer = _writable(services, caller, namespace, dataset)
     wanted = [(p.number, p.sha256) for p in body.parts]
     urls = _carried_out(lambda: services.uploads.part_urls(buffer, upload, index, wanted))
-    return _answer(parts_of(urls))  # type: ignore[return-value]
+    return changed(parts_of(urls))  # type: ignore[return-value]
 
 
 @router.post(
@@ -169,7 +165,7 @@ def complete_upload(
     """
     buffer = _writable(services, caller, namespace, dataset)
     given = {f.path: f.sha256 for f in body.files} if body is not None else {}
-    return _answer(upload_of(_carried_out(lambda: services.uploads.complete(buffer, upload, given))))  # type: ignore[return-value]
+    return changed(upload_of(_carried_out(lambda: services.uploads.complete(buffer, upload, given))))  # type: ignore[return-value]
 
 
 @router.delete(f"{_BASE}/{{upload}}", status_code=204, responses=_problems(Kind.UPLOAD_ENDED), response_class=Response)
@@ -179,7 +175,7 @@ def abandon_upload(
     """Delete the files of an open upload, and forget it. Then the batch id can be used again."""
     buffer = _writable(services, caller, namespace, dataset)
     _carried_out(lambda: services.uploads.abandon(buffer, upload))
-    return Response(status_code=204, headers=_HEADERS)
+    return Response(status_code=204, headers=NO_STORE)
 
 
 def _writable(services: Services, caller: Caller, namespace: str, dataset: str) -> Buffer:
@@ -217,8 +213,3 @@ def _require_files(services: Services, body: UploadRequest) -> None:
 def _invalid(expected: str) -> Problem:
     error = field_error(("body", "files"), f"expected {expected}")
     return Problem(Kind.INVALID_REQUEST, f"body.files: expected {expected}.", errors=(error,))
-
-
-def _answer(document: ApiModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    body = document.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return JSONResponse(body, status, headers={**_HEADERS, **(headers or {})})

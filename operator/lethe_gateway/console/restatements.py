@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import yaml
 from fastapi import APIRouter, Request, Response
-from lethe.contract.run import REQUESTED_BY
 from lethe.kube import DATASETS, RESTATEMENTS
 
 from lethe_gateway.api.batches import erasure_page, record_of
@@ -22,7 +21,7 @@ from lethe_gateway.api.documents import (
     ResourceName,
     ServicesOf,
 )
-from lethe_gateway.api.restatements import chosen_by
+from lethe_gateway.api.restatements import chosen_by, created
 from lethe_gateway.console import attention, drafts, pages
 from lethe_gateway.console.drafts import Draft
 from lethe_gateway.console.pages import ConsoleListOf, FormOf
@@ -132,22 +131,9 @@ def restate(
 
 
 def _created(services: Services, caller: Caller, namespace: str, body: Mapping[str, Any]) -> Response:
-    metadata = body["metadata"]
-    name, annotations = str(metadata["name"]), {REQUESTED_BY: caller.username}
-    try:
-        services.writer.create(
-            caller, RESTATEMENTS, namespace, {**body, "metadata": {**metadata, "annotations": annotations}}
-        )
-    except Problem as e:
-        # Its name comes from its content, so a form that is sent again finds what it has created.
-        if e.kind is not Kind.ALREADY_EXISTS or not _is_same(services, caller, namespace, body):
-            raise
-    return pages.see(f"/console/{namespace}/restatements/{name}")
-
-
-def _is_same(services: Services, caller: Caller, namespace: str, body: Mapping[str, Any]) -> bool:
-    there = services.resources.get(caller, RESTATEMENTS, namespace, str(body["metadata"]["name"]))["spec"]
-    return all(there.get(name) == value for name, value in body["spec"].items())
+    # Its name comes from its content, so a form that is sent again finds what it has created.
+    resource, _ = created(services, caller, namespace, body)
+    return pages.see(f"/console/{namespace}/restatements/{resource['metadata']['name']}")
 
 
 def _composer(

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -73,9 +73,24 @@ def _restatement(dataset: str, operation: Operation, what: dict[str, Any], note:
     ):
         if value not in ("", None):
             spec[field] = value
+    return restatement(spec, note.name)
+
+
+def restatement(spec: Mapping[str, Any], name: str = "") -> dict[str, Any]:
+    """A Restatement with a spec as the API has it.
+
+    Args:
+        spec: With `operation` and `datasetRef`.
+        name: Empty: made from the spec, so that the same again creates nothing new.
+    """
     digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:10]
-    name = note.name or f"{operation.value.lower()}-{dataset[:_NAME_AT_MOST]}-{digest}"
-    return {"apiVersion": API_VERSION, "kind": "Restatement", "metadata": {"name": name}, "spec": spec}
+    made = f"{spec['operation'].lower()}-{spec['datasetRef']['name'][:_NAME_AT_MOST]}-{digest}"
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Restatement",
+        "metadata": {"name": name or made},
+        "spec": dict(spec),
+    }
 
 
 def vacuum_now(now: datetime, batch_ids: Sequence[str]) -> str:

@@ -498,6 +498,10 @@ class ErasureStatus(ApiModel):
     """
 
 
+NOT_CARRIED_OUT: Final = frozenset({"Failed", "Cancelled", "RolledBack"})
+"""The phases in which a Restatement has no effect on the table, and gets none by itself."""
+
+
 class RestatementStatus(Status):
     """The state of the Restatement. Written by the operator only."""
 

@@ -61,8 +61,8 @@ class Lake:
     def client(self, account: str = "producer", replica: int = 0) -> httpx.Client:
         return self.gateways[replica].client(self.site.token(account))
 
-    def ingest(self, replica: int = 0) -> lethe.Ingest:
-        return lethe.Ingest(self.gateways[replica].url, "default", "uploads", self.site.token("producer"))
+    def gateway(self, replica: int = 0) -> lethe.GatewayClient:
+        return lethe.GatewayClient(self.gateways[replica].url, self.site.token("producer"))
 
     def batches(self) -> list[Any]:
         return batches_in(self.uri, self.s3.properties())
@@ -235,9 +235,9 @@ def test_the_python_client_uploads_a_folder_and_repeats_it_safely(lake: Lake, tm
     (tmp_path / "a.parquet").write_bytes(parquet(*range(2_000_000)))
     (tmp_path / "day-1/b.parquet").write_bytes(parquet(1))
     (tmp_path / "_SUCCESS").touch()
-    with lake.ingest() as ingest:
-        done = ingest.put(batch_id, tmp_path, sent.append)
-        again = ingest.put(batch_id, str(tmp_path))
+    with lake.gateway() as gateway:
+        done = gateway.put("uploads", batch_id, tmp_path, sent.append)
+        again = gateway.put("uploads", batch_id, str(tmp_path))
 
     assert (done.files, done.checked, sum(sent)) == (2, True, done.bytes)
     assert again.bytes == done.bytes
@@ -258,10 +258,10 @@ def test_the_python_client_continues_after_an_interruption(lake: Lake, tmp_path:
         if len([k for k in lake.s3.keys(lake.bucket) if batch_id.replace("/", "%2F") in k]) >= 3:
             raise Killed
 
-    with lake.ingest() as ingest, pytest.raises(Killed):
-        ingest.put(batch_id, tmp_path, die)
-    with lake.ingest(replica=1) as ingest:
-        assert ingest.put(batch_id, tmp_path).files == 6
+    with lake.gateway() as gateway, pytest.raises(Killed):
+        gateway.put("uploads", batch_id, tmp_path, die)
+    with lake.gateway(replica=1) as gateway:
+        assert gateway.put("uploads", batch_id, tmp_path).files == 6
 
     (batch,) = [b for b in lake.batches() if b.id == batch_id]
     assert (batch.complete, len(batch.data_objects)) == (True, 6)
@@ -272,8 +272,8 @@ def test_the_python_client_asks_for_new_urls_when_they_have_expired(
 ) -> None:
     batch_id, asked = lake.new_id(), []
     (tmp_path / "a.parquet").write_bytes(parquet(1))
-    with lake.ingest() as ingest:
-        call = ingest._call
+    with lake.gateway() as gateway:
+        call = gateway._call
 
         def late(method: str, url: str, *args: Any, **named: Any) -> dict[str, Any]:
             found = call(method, url, *args, **named)
@@ -284,8 +284,8 @@ def test_the_python_client_asks_for_new_urls_when_they_have_expired(
             asked.append(method)
             return found
 
-        monkeypatch.setattr(ingest, "_call", late)
-        assert ingest.put(batch_id, tmp_path).files == 1
+        monkeypatch.setattr(gateway, "_call", late)
+        assert gateway.put("uploads", batch_id, tmp_path).files == 1
 
     assert asked == ["POST", "GET", "POST"]
 
@@ -293,17 +293,17 @@ def test_the_python_client_asks_for_new_urls_when_they_have_expired(
 def test_the_python_client_says_what_is_wrong(lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(parquet(1, column="w"))
     batch_id = lake.new_id()
-    with lake.ingest() as ingest:
+    with lake.gateway() as gateway:
         with pytest.raises(InputError, match=r"BatchRefused: SchemaMismatch: .*column v \(int64\) is missing"):
-            ingest.put(batch_id, tmp_path)
+            gateway.put("uploads", batch_id, tmp_path)
         (tmp_path / "a.parquet").write_bytes(parquet(1))
         with pytest.raises(InputError, match="UploadConflict"):
-            ingest.put(batch_id, tmp_path)
-        ingest.abandon(batch_id)
-        ingest.abandon(batch_id)
-        assert ingest.put(batch_id, tmp_path).files == 1
+            gateway.put("uploads", batch_id, tmp_path)
+        gateway.abandon("uploads", batch_id)
+        gateway.abandon("uploads", batch_id)
+        assert gateway.put("uploads", batch_id, tmp_path).files == 1
         with pytest.raises(InputError, match="UploadEnded"):
-            ingest.abandon(batch_id)
+            gateway.abandon("uploads", batch_id)
 
 
 def test_the_command_needs_a_url_and_a_token(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from lethe.base.errors import InputError, TransientError
-from lethe.client import Ingest
+from lethe.client import GatewayClient
 from lethe.contract.settings import BufferLayout
 from lethe_kubectl.local_batches import (
     LocalBatch,
@@ -87,10 +87,10 @@ def test_two_batches_of_one_id_are_refused_before_anything_is_put() -> None:
 
 def test_the_gateway_takes_folders_only(tmp_path: Path) -> None:
     with (
-        Ingest("http://127.0.0.1:1", "default", "flights", "token") as ingest,
+        GatewayClient("http://127.0.0.1:1", "token") as client,
         pytest.raises(InputError, match="NeedsFolder"),
     ):
-        put_through(ingest, LocalBatch("a", paths=(tmp_path / "x.csv",)))
+        put_through(client, "flights", LocalBatch("a", paths=(tmp_path / "x.csv",)))
 
 
 def outcome(batch: LocalBatch) -> Outcome:
