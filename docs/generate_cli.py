@@ -21,8 +21,8 @@ HEAD = """<!-- Made by docs/generate_cli.py. Edit the commands' help, then run i
 `pip install lethe-lake` installs the command `lethe` ([until a release is published, from a
 checkout](../README.md#what-to-look-at-next)). Commands on a TABLE inspect it, and need neither Spark nor Kubernetes. They
 change no table; `lethe track` writes the table of batches beside one. The catalogs are those of PyIceberg's `.pyiceberg.yaml`.
-`batches`, `erasures` and `get` also take the name of a Dataset, or `dataset/NAME`, and then read its table with the catalogs of
-`lethe local` or of your own `.pyiceberg.yaml`.
+They also take the name of a Dataset, or `dataset/NAME`, and then read its table with the catalogs of `lethe local` or of your own
+`.pyiceberg.yaml`.
 
 Commands on resources (`status`, `why`, `runs`, `logs`, `put`, `revert`, `undo`, `replay`, `erase`, `vacuum-now`,
 `approve`) need `lethe-lake[kubectl]`. They create or annotate resources in a cluster or in `lethe local`; the operator does the

@@ -139,7 +139,8 @@ def why(choice: Choice, resource: tuple[str, ...], output: str) -> None:
     if output in ("json", "yaml"):
         print_document({"lines": list(answer.lines), "next": answer.command}, output)
         return
-    click.echo("\n".join(answer.lines))
+    for line in answer.lines:
+        print_text(line)
     if answer.command:
         click.echo(f"next: {answer.command}")
 

@@ -12,7 +12,7 @@ from typing import Any, Final, assert_never
 
 from lethe.base.verdict import Verdict
 from lethe.contract.kubernetes import ACCEPT_HEAD, PAUSED
-from lethe.contract.status import DatasetStatus, RunEntry, Status, VacuumPolicyStatus
+from lethe.contract.status import BatchCounts, BufferStatus, DatasetStatus, RunEntry, Status, VacuumPolicyStatus
 from lethe_operator.reasons import Reason
 
 from lethe_kubectl.errors import ResourcePlace
@@ -44,6 +44,8 @@ class UserStep(StrEnum):
     DATASETS = "datasets"
     """Other Datasets or all resources say more."""
     POLICIES = "policies"
+    REFUSED = "refused"
+    """The refused batches of the Dataset, each with its reason."""
     UNDONE = "undone"
     """The Restatement that an Undo names."""
     NEW = "new"
@@ -166,7 +168,9 @@ def command(step: UserStep, subject: Subject, place: ResourcePlace, message: str
         UserStep.ACCEPT_HEAD: accepted is None or not subject.dataset,
         UserStep.UNDONE: not subject.undoes,
         UserStep.RESUME: subject.kind not in _SUSPEND,
-        **dict.fromkeys((UserStep.APPROVE, UserStep.VACUUM, UserStep.RENEW, UserStep.DATASET), not subject.dataset),
+        **dict.fromkeys(
+            (UserStep.APPROVE, UserStep.VACUUM, UserStep.RENEW, UserStep.DATASET, UserStep.REFUSED), not subject.dataset
+        ),
     }
     if lacks.get(step):
         step = UserStep.DESCRIBE
@@ -198,6 +202,8 @@ def command(step: UserStep, subject: Subject, place: ResourcePlace, message: str
             return place.run("status")
         case UserStep.POLICIES:
             return f"{place.kubectl} get vacuumpolicies"
+        case UserStep.REFUSED:
+            return place.run(f"batches {dataset} --state refused")
         case UserStep.UNDONE:
             return place.run(f"why restatement/{shlex.quote(subject.undoes)}")
         case UserStep.NEW:
@@ -286,7 +292,7 @@ def why(kind: str, document: Document, related: Related, place: ResourcePlace) -
         return _answer([unread], subject, place, Related())
     findings = list(_of_conditions(status))
     if isinstance(status, DatasetStatus):
-        findings += _of_parts(status)
+        findings += [*_of_parts(status), *_of_buffer(status)]
     if isinstance(status, VacuumPolicyStatus):
         findings += _of_entries(status)
     if not findings:
@@ -325,6 +331,22 @@ def _of_parts(status: DatasetStatus) -> Iterator[Wait]:
             wait = finding(part, Verdict(said.reason, said.message or ""))
             if wait.step is not UserStep.NOTHING:
                 yield wait
+
+
+def _of_buffer(status: DatasetStatus) -> Iterator[Wait]:
+    """Of a Dataset: what is in the buffer and is no batch, and what was refused. Nothing happens to either."""
+    buffer, batches = status.buffer or BufferStatus(), status.batches or BatchCounts()
+    if buffer.waiting:
+        message = f"{buffer.waiting} of its folders have no _SUCCESS yet, or no data file. Who writes a batch ends with _SUCCESS."
+        yield Wait("buffer", Verdict("IncompleteBatches", message), UserStep.WAIT)
+    if buffer.invalid:
+        named = "; ".join(f"{f.folder}: {f.message or 'it is no batch'}" for f in (buffer.invalid_folders or ())[:3])
+        message = f"{buffer.invalid} of its entries are no batches: {named}".rstrip(": ")
+        yield Wait("buffer", Verdict("InvalidEntries", message), UserStep.DESCRIBE)
+    if batches.refused:
+        first = next(iter(batches.refused_batches or ()), None)
+        such = f", such as {first.batch_id}: {first.reason} {first.message or ''}".rstrip() if first is not None else ""
+        yield Wait("batches", Verdict("BatchesRefused", f"{batches.refused} were refused{such}"), UserStep.REFUSED)
 
 
 def _of_entries(status: VacuumPolicyStatus) -> Iterator[Wait]:

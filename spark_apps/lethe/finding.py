@@ -87,8 +87,8 @@ class CatalogPlace:
         return f"{self.title}: {'catalogs ' + ', '.join(sorted(self.known)) if self.known else 'no catalog'}"
 
 
-def find(name: str, catalog: Catalog | str | None = None) -> TableFound:
-    """Find a table, by its name or that of a Dataset. The result is not loaded.
+def find(name: str, catalog: Catalog | str | None = None) -> tuple[TableFound, Table]:
+    """Find a table, by its name or that of a Dataset, and load it once.
 
     Args:
         name: `catalog.namespace.table`, `namespace.table`, or the name of a Dataset: without a dot, or `dataset/<name>`.
@@ -100,18 +100,22 @@ def find(name: str, catalog: Catalog | str | None = None) -> TableFound:
         TransientError: CatalogUnavailable, ClusterAway.
     """
     if isinstance(catalog, Catalog):
-        return TableFound(catalog, name)
+        return _loaded(TableFound(catalog, name))
     if is_dataset(name):
-        return _of_dataset(name.removeprefix(_PREFIX))
+        return _loaded(_of_dataset(name.removeprefix(_PREFIX)))
     places = (_configured(), _of_lethe_local())
     first, _, rest = name.partition(".")
     if not all(name.split(".")):
         raise InputError("InvalidRead", f"{name!r} is not a table name: expected catalog.namespace.table.")
     if catalog is not None:
-        return TableFound(_named(catalog, name, places), name)
+        return _loaded(TableFound(_named(catalog, name, places), name))
     if "." in rest:
-        return TableFound(_named(first, rest, places), rest)
+        return _loaded(TableFound(_named(first, rest, places), rest))
     return _searched(name, places)
+
+
+def _loaded(found: TableFound) -> tuple[TableFound, Table]:
+    return found, found.load()
 
 
 def is_dataset(name: str) -> bool:
@@ -209,7 +213,7 @@ def _named(catalog: str, table: str, places: tuple[CatalogPlace, ...]) -> Catalo
     )
 
 
-def _searched(table: str, places: tuple[CatalogPlace, ...]) -> TableFound:
+def _searched(table: str, places: tuple[CatalogPlace, ...]) -> tuple[TableFound, Table]:
     """The table of that name, of the first place in which one catalog has it.
 
     Raises:
@@ -218,17 +222,15 @@ def _searched(table: str, places: tuple[CatalogPlace, ...]) -> TableFound:
     silent: list[str] = []
     for place in places:
         names = sorted(place.known, key=lambda name: (name != place.first, name))
-        having: list[TableFound] = []
+        having: list[tuple[TableFound, Table]] = []
         for name in names:
             try:
-                found = TableFound(opened(name, place.known[name]), table)
-                found.load()
+                having.append(_loaded(TableFound(opened(name, place.known[name]), table)))
             except LetheError as e:
                 if e.reason == "TableIsView":
                     raise
                 silent += [f"{name}: {e.reason}"] if e.reason != "TableNotFound" else []
                 continue
-            having.append(found)
             if name == place.first:
                 break
         if len(having) == 1:
@@ -236,7 +238,7 @@ def _searched(table: str, places: tuple[CatalogPlace, ...]) -> TableFound:
         if having:
             raise InputError(
                 "AmbiguousTable",
-                f"several catalogs have a table {table}: write {' or '.join(f.name for f in having)}.",
+                f"several catalogs have a table {table}: write {' or '.join(f.name for f, _ in having)}.",
             )
     unanswered = f" Not all catalogs could be asked: {', '.join(silent)}." if silent else ""
     raise InputError(

@@ -21,11 +21,12 @@ from lethe.base.errors import InputError, LetheError
 from lethe.buffer.batch_rows import BatchRow, row_of
 from lethe.finding import DatasetTable, TableFound
 from lethe.iceberg.facts import TableFacts, observe
-from lethe.ledger.ledger import BatchEntry, get_many
+from lethe.ledger.ledger import BatchEntry, Ledger, get_many
 from lethe.ledger.lineage import Snapshot
 from lethe.read import showing
 from lethe.read.scan import Scan, SnapshotOrTime, Which
 from lethe.read.scan import scan as scan_table
+from lethe.restatement.plan import provenances
 
 BATCH_COLUMN: Final = "batch_id"
 """Of tables that Lethe has not prepared."""
@@ -43,6 +44,9 @@ _CHANGES: Final = pa.schema(
         pa.field("restatement", pa.string()),
         pa.field("replaced_by", pa.string()),
         pa.field("refusal_reason", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("ticket", pa.string()),
+        pa.field("requested_by", pa.string()),
     ]
 )
 
@@ -192,9 +196,8 @@ def table(name: str, catalog: Catalog | str | None = None) -> Table:
             of a Dataset NotInstalled, UnknownName, NoCluster and others of the connection.
         TransientError: CatalogUnavailable, ClusterAway.
     """
-    found = Table(finding.find(name, catalog))
-    _ = found.iceberg  # a wrong name is an error here
-    return found
+    found, _ = finding.find(name, catalog)
+    return Table(found)
 
 
 def batches(table: TableOrName) -> pa.Table:
@@ -213,16 +216,16 @@ def batches(table: TableOrName) -> pa.Table:
     """
     view = _view(table)
     loaded = ledger_store.load(view.table.io, view.facts)
-    rows = _tracked(view, loaded) or [row_of(entry) for entry in loaded.ledger.batches.values()]
+    rows = _tracked(view, loaded) or _rows_of(list(loaded.ledger.batches.values()), loaded.ledger)
     return batches_table.as_arrow(sorted(rows, key=lambda b: (b.state_time, b.batch_id)))
 
 
 def history(table: TableOrName, batch_id: str) -> pa.Table:
     """What happened to a batch, as far as the retained snapshots show it, the oldest change first.
 
-    The columns are `time`, `snapshot_id`, `state`, `tombstoned`, `rows`, `run_id`, `restatement`, `replaced_by` and
-    `refusal_reason`. A batch that is not promoted and not tombstoned has no rows in the table any more. Reads the root of each
-    retained ledger.
+    The columns are `time`, `snapshot_id`, `state`, `tombstoned`, `rows`, `run_id`, `restatement`, `replaced_by`,
+    `refusal_reason`, and of the Restatement its `reason`, `ticket` and `requested_by`. A batch that is not promoted and not
+    tombstoned has no rows in the table any more. Reads the root of each retained ledger.
 
     Args:
         table: What `lethe.table` returns or takes, or a loaded PyIceberg table.
@@ -243,16 +246,26 @@ def history(table: TableOrName, batch_id: str) -> pa.Table:
 
     with ThreadPoolExecutor(PARALLEL_LEDGERS) as pool:
         seen = list(zip(carriers, pool.map(look, carriers), strict=True))
-    changes: list[dict[str, Any]] = []
+    changes: list[tuple[Snapshot, BatchEntry, bool]] = []
     before: tuple[str, bool, str] | None = None
     for snapshot, (entry, is_tombstoned) in seen:
         now = (entry.state.value, is_tombstoned, entry.run) if entry is not None else None
         if entry is not None and now != before:
-            changes.append(_change(snapshot, entry, is_tombstoned))
+            changes.append((snapshot, entry, is_tombstoned))
         before = now
     if not changes:
         raise InputError("UnknownBatch", f"the ledger of {view.name} has no batch {batch_id!r}.")
-    return pa.Table.from_pylist(changes, _CHANGES)
+    rows = _rows_of([entry for _, entry, _ in changes], ledger_store.load(view.table.io, view.facts).ledger)
+    documents = [
+        {
+            **vars(row),
+            "time": datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
+            "snapshot_id": snapshot.id,
+            "tombstoned": is_tombstoned,
+        }
+        for row, (snapshot, _, is_tombstoned) in zip(rows, changes, strict=True)
+    ]
+    return pa.Table.from_pylist(documents, _CHANGES)
 
 
 def revert(
@@ -318,10 +331,18 @@ def revert(
 
 
 def _view(table: TableOrName) -> _View:
-    found = Table(finding.find(table)) if isinstance(table, str) else table
-    loaded = found.iceberg if isinstance(found, Table) else found
+    if isinstance(table, str):
+        _, loaded = finding.find(table)
+    else:
+        loaded = table.iceberg if isinstance(table, Table) else table
     name = f"{loaded.catalog.name}.{'.'.join(loaded.name())}"
     return _View(loaded, observe(loaded, BATCH_COLUMN, name), name)
+
+
+def _rows_of(entries: Sequence[BatchEntry], ledger: Ledger) -> list[BatchRow]:
+    """The rows of batches, with who asked for their Restatements and why."""
+    asked = provenances(ledger.requests, [e.restatement for e in entries if e.restatement])
+    return [row_of(e, asked.get(e.restatement or "")) for e in entries]
 
 
 def _tracked(view: _View, loaded: ledger_store.Loaded) -> list[BatchRow] | None:
@@ -347,21 +368,6 @@ def _carriers(facts: TableFacts) -> list[Snapshot]:
             found.append(snapshot)
         snapshot = facts.snapshots.get(snapshot.parent_id) if snapshot.parent_id is not None else None
     return found[::-1]
-
-
-def _change(snapshot: Snapshot, entry: BatchEntry, is_tombstoned: bool) -> dict[str, Any]:
-    row = row_of(entry)
-    return {
-        "time": datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
-        "snapshot_id": snapshot.id,
-        "state": row.state,
-        "tombstoned": is_tombstoned,
-        "rows": row.rows,
-        "run_id": row.run_id,
-        "restatement": row.restatement,
-        "replaced_by": row.replaced_by,
-        "refusal_reason": row.refusal_reason,
-    }
 
 
 def _dataset_of(view: _View) -> tuple[DatasetTable | None, str]:

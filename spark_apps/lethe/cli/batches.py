@@ -1,24 +1,24 @@
-"""`lethe batches` lists the batches of a table; `lethe track` updates its table of batches."""
+"""`lethe batches` lists the batches of a table, `lethe history` shows one, and `lethe track` updates the table of batches."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import click
+from pydantic.alias_generators import to_camel
 
 from lethe import batches_table as tracking
+from lethe import tables
 from lethe.base.errors import InputError
 from lethe.batches_table import read_rows
 from lethe.buffer.batch_rows import STATES, BatchRow, row_of
 from lethe.cli.opening import Opened, open_table, table_or_dataset
 from lethe.cli.output import (
-    batch_column_option,
     json_option,
     number_text,
     output_option,
     print_document,
     print_pairs,
     print_table,
-    table_argument,
     time_text,
     working,
 )
@@ -30,6 +30,18 @@ from lethe.restatement.plan import provenances
 _HEADERS: Final = ("BATCH", "STATE", "ROWS", "TIME", "SNAPSHOT", "TOMBSTONED", "BY")
 _WIDE: Final = ("BYTES", "OBJECTS", "RUN", "REQUESTED BY", "TICKET", "REASON")
 _OPTIONAL: Final = ("TOMBSTONED", "SNAPSHOT", "TIME", "ROWS")
+_CHANGE_HEADERS: Final = (
+    "TIME",
+    "STATE",
+    "ROWS",
+    "SNAPSHOT",
+    "TOMBSTONED",
+    "BY",
+    "REQUESTED BY",
+    "TICKET",
+    "REASON",
+)
+_OF_CHANGE: Final = ("run_id", "restatement", "replaced_by", "refusal_reason")
 
 
 @click.command()
@@ -162,10 +174,48 @@ def _document(b: BatchRow, hidden: frozenset[str], provenance: Provenance | None
 
 
 @click.command()
-@table_argument
+@table_or_dataset
+@click.argument("batch")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+def history(table: str, batch: str, output: str, batch_column: str) -> None:
+    """Show what happened to a BATCH: when it was promoted, taken back and purged, by what, and who asked for it and why.
+
+    Reads the ledgers of the retained snapshots: what changed before the oldest of them is not shown one by one.
+    """
+    opened = open_table(table, batch_column)
+    with working(f"reading the ledgers of {opened.name}"):
+        changes = tables.history(opened.table, batch).to_pylist()
+    if output != "table":
+        print_document([{to_camel(name): value for name, value in change.items()} for change in changes], output)
+        return
+    print_table(
+        _CHANGE_HEADERS,
+        [
+            [
+                time_text(c["time"]),
+                c["state"],
+                number_text(c["rows"]),
+                number_text(c["snapshot_id"]),
+                "yes" if c["tombstoned"] else "no",
+                _who(c),
+                *(c[name] or "" for name in ("requested_by", "ticket", "reason")),
+            ]
+            for c in changes
+        ],
+        right=("ROWS", "SNAPSHOT"),
+        optional=("TOMBSTONED", "SNAPSHOT", "ROWS"),
+    )
+
+
+def _who(change: Mapping[str, Any]) -> str:
+    """What made a change, as in the list of batches."""
+    return _by(BatchRow("", change["state"], change["time"], **{name: change[name] for name in _OF_CHANGE}))
+
+
+@click.command()
+@table_or_dataset
 @click.option("--rebuild", is_flag=True, help="Rebuild the whole table from the ledger, even if it is current.")
 @click.option("--dry-run", is_flag=True, help="Write nothing, and print what would change.")
-@batch_column_option
 def track(table: str, rebuild: bool, dry_run: bool, batch_column: str) -> None:
     """Update the table of batches from the ledger of a table, or create it.
 

@@ -16,14 +16,12 @@ from lethe.base import names
 from lethe.base.errors import InputError, LedgerError
 from lethe.cli.diagnosis import DEFAULT_METRICS, Examined, ExaminedBatches, ListedFile, diagnose, is_healthy
 from lethe.cli.ledger import name_of, roots_of
-from lethe.cli.opening import Opened, open_table
+from lethe.cli.opening import Opened, open_table, table_or_dataset
 from lethe.cli.output import (
     STYLES,
-    batch_column_option,
     json_option,
     print_json,
     print_lines,
-    table_argument,
     working,
 )
 from lethe.files.bounds import FileBounds
@@ -118,7 +116,7 @@ def _known_bounds(opened: Opened, files: list[FileBounds]) -> frozenset[str]:
 
 
 @click.command()
-@table_argument
+@table_or_dataset
 @click.option(
     "--grace-hours",
     type=click.FloatRange(min=0),
@@ -127,7 +125,6 @@ def _known_bounds(opened: Opened, files: list[FileBounds]) -> frozenset[str]:
     help="Report a ledger file that no snapshot needs only if it is older. A younger file may belong to a running commit.",
 )
 @json_option
-@batch_column_option
 @click.pass_context
 def doctor(context: click.Context, table: str, grace_hours: float, as_json: bool, batch_column: str) -> None:
     """Examine a table, and say what to do about each problem. Exit code 1 if there is an error or a warning.

@@ -17,16 +17,14 @@ from lethe.base import names
 from lethe.base.errors import LedgerError
 from lethe.cli import history
 from lethe.cli.history import ChunkKeys, Layers, count
-from lethe.cli.opening import Opened, open_table
+from lethe.cli.opening import Opened, open_table, table_or_dataset
 from lethe.cli.output import (
-    batch_column_option,
     json_option,
     number_text,
     print_json,
     print_pairs,
     print_table,
     progress,
-    table_argument,
     time_text,
     working,
 )
@@ -252,10 +250,9 @@ def ledger() -> None:
 
 
 @ledger.command()
-@table_argument
+@table_or_dataset
 @click.option("--snapshot", "snapshot_id", type=int, help="The ledger of this snapshot instead of the head.")
 @json_option
-@batch_column_option
 def show(table: str, snapshot_id: int | None, as_json: bool, batch_column: str) -> None:
     """Show the counts of one ledger."""
     with working("loading the ledger"):
@@ -307,10 +304,9 @@ def _shown(opened: Opened, snapshot_id: int | None) -> dict[str, Any]:
 
 
 @ledger.command()
-@table_argument
+@table_or_dataset
 @click.option(
-    "-n",
-    "limit",
+    "--limit",
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
@@ -318,7 +314,6 @@ def _shown(opened: Opened, snapshot_id: int | None) -> dict[str, Any]:
 )
 @click.option("--all", "everything", is_flag=True, help="List all, including staged snapshots and other branches.")
 @json_option
-@batch_column_option
 def log(table: str, limit: int, everything: bool, as_json: bool, batch_column: str) -> None:
     """List snapshots, newest first, and how each changed the tombstones.
 
@@ -351,7 +346,7 @@ def log(table: str, limit: int, everything: bool, as_json: bool, batch_column: s
         optional=("OPERATION", "VACUUMED", "TOTAL", "ID", "-", "+"),
     )
     if len(shown) < len(lines):
-        click.echo(f"{len(shown)} of {len(lines)} snapshots. Use -n to list more.", err=True)
+        click.echo(f"{len(shown)} of {len(lines)} snapshots. Use --limit to list more.", err=True)
 
 
 def _document(line: history.SnapshotLine) -> dict[str, Any]:
@@ -360,8 +355,7 @@ def _document(line: history.SnapshotLine) -> dict[str, Any]:
 
 
 @ledger.command()
-@table_argument
-@batch_column_option
+@table_or_dataset
 @click.pass_context
 def verify(context: click.Context, table: str, batch_column: str) -> None:
     """Read all ledger files of all retained snapshots and compare them with their roots and with the snapshot summaries.

@@ -49,6 +49,7 @@ COMMANDS: Final = {
     "erase": Entry(_RESOURCES, "erase", "Erase batches or records, and prove that their bytes are gone.", "kubectl"),
     "erasures": Entry("lethe.cli.erasures", "erasures", "Inspect the erasures of a table or a Dataset."),
     "get": Entry("lethe.cli.get", "get", "Write the rows of a batch, or its original files, into a folder."),
+    "history": Entry("lethe.cli.batches", "history", "Show what happened to a batch, who asked for it, and why."),
     "jars": Entry("lethe.cli.jars", "jars", "Download the jars that Spark needs."),
     "ledger": Entry("lethe.cli.ledger", "ledger", "Inspect the ledgers of a table."),
     "local": Entry("lethe_local.cli", "local", "Run Lethe on this machine, without a cluster.", "local"),
@@ -141,9 +142,10 @@ def _unexpected(error: Exception) -> LetheError:
 def cli() -> None:
     """Work with tables that Lethe keeps, and with the resources of Lethe in a cluster or in `lethe local`.
 
-    TABLE is always catalog.namespace.table. The catalogs are those of .pyiceberg.yaml, in PYICEBERG_HOME, the home
-    directory or the working directory. A command on a TABLE does not change it; `track` writes the table of batches
-    beside it. Commands on a DATASET and other resources create or annotate resources; the operator does the work.
+    TABLE is catalog.namespace.table. The catalogs are those of .pyiceberg.yaml, in PYICEBERG_HOME, the home directory or
+    the working directory. DATASET is the name of a Dataset, or dataset/NAME. Commands on TABLE|DATASET do not change the
+    table; `track` writes the table of batches beside it. Commands on a DATASET and other resources create or annotate
+    resources; the operator does the work.
     """
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
 

@@ -30,19 +30,12 @@ STYLES: Final = {
 WATCH_SECONDS: Final = 2
 V = TypeVar("V")
 
-table_argument = click.argument("table")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 output_option = click.option(
     "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "name"]), default="table", show_default=True
 )
 watch_option = click.option(
     "-w", "--watch", is_flag=True, help="Show changes until Ctrl-C; a terminal is cleared before each."
-)
-batch_column_option = click.option(
-    "--batch-column",
-    default="batch_id",
-    show_default=True,
-    help="The batch column, for a table that Lethe has not prepared. A prepared table has it in a table property.",
 )
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lethe.base.errors import InputError
-from lethe.cli.opening import Opened, open_table
-from lethe.cli.output import SnapshotOrTime, Time, print_table, progress, table_argument, working
+from lethe.cli.opening import Opened, open_table, table_or_dataset
+from lethe.cli.output import SnapshotOrTime, Time, print_table, progress, working
 from lethe.iceberg.conditions import RowCondition
 from lethe.read.scan import Scan, resolve_snapshot, scan, schema_of
 
@@ -24,7 +24,7 @@ DEFAULT_LIMIT = 100
 
 
 @click.command()
-@table_argument
+@table_or_dataset
 @click.option("--snapshot", "snapshot_id", type=int, help="At this snapshot instead of the head.")
 @click.option("--as-of", type=Time(), help="At the snapshot that was the head at this time.")
 @click.option(
@@ -52,10 +52,10 @@ DEFAULT_LIMIT = 100
     help="`json` prints one object per line; `parquet` needs --output.",
 )
 @click.option("--output", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Write to this file.")
-def read(table: str, form: str, output: Path | None, limit: int | None, **how: Any) -> None:
-    """Print the rows of a table, without the rows of deleted batches."""
+def read(table: str, form: str, output: Path | None, limit: int | None, batch_column: str, **how: Any) -> None:
+    """Print the rows of a table, or of the table of a Dataset, without the rows of deleted batches."""
     _check(how, form, output)
-    opened = open_table(table)
+    opened = open_table(table, batch_column)
     with working(f"planning to read {table}"):
         rows = _scan(opened, how)
     if form == "table":
@@ -100,12 +100,6 @@ def _scan(opened: Opened, how: dict[str, Any]) -> Scan:
     past = how["snapshot_id"] is not None or as_of is not None
     schema = schema_of(opened.table, chosen if past else None)
     columns = [c.strip() for c in how["columns"].split(",")] if how["columns"] else None
-    column_names = [f.name for f in schema.fields]
-    if unknown := [c for c in columns or () if c not in column_names]:
-        raise InputError(
-            "UnknownColumn",
-            f"{opened.name} has no column {', '.join(unknown)}. Its columns are {', '.join(column_names)}.",
-        )
     arguments: dict[str, Any] = {"columns": columns, "filter": None}
     if how["condition"]:
         try:
@@ -113,9 +107,10 @@ def _scan(opened: Opened, how: dict[str, Any]) -> Scan:
         except InputError as e:
             if e.reason == "UnknownType":
                 raise
+            known = ", ".join(f.name for f in schema.fields)
             raise InputError(
                 "InvalidFilter",
-                f"--filter is not a valid condition on {opened.name}: {e.message} Its columns are {', '.join(column_names)}. "
+                f"--filter is not a valid condition on {opened.name}: {e.message} Its columns are {known}. "
                 "Write, for example, carrier = 'UA' and delay > 30.",
             ) from e
         arguments["filter"] = how["condition"]

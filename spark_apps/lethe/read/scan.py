@@ -422,8 +422,8 @@ def scan(
     if isinstance(table, Table):
         loaded, name = table, None
     else:
-        found = finding.find(table, catalog)
-        loaded, name = found.load(), found.name
+        found, loaded = finding.find(table, catalog)
+        name = found.name
     facts = observe(loaded, "batch_id", name)
     if since is not None:
         if snapshot_id is not None or as_of is not None:

@@ -68,6 +68,25 @@ def test_each_folder_becomes_a_batch_and_a_repetition_puts_nothing(local: LocalA
     assert complete(local) == [f"x-load-{n:04}" for n in range(5)]
 
 
+@pytest.mark.usefixtures("kept")
+def test_the_folder_of_each_batch_is_listed_once(
+    local: LocalApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.dataset("flights")
+    root, listed, listing = a_root(tmp_path, 3), Counter[str](), LocalStore.list
+
+    def noted(store: LocalStore, folder: str, *rest: Any, **named: Any) -> Any:
+        listed[folder.rstrip("/").rpartition("/")[2]] += 1
+        return listing(store, folder, *rest, **named)
+
+    monkeypatch.setattr(LocalStore, "list", noted)
+
+    for _ in range(2):
+        assert local.lethe("put", "flights", str(root), "--each").exit_code == 0
+        assert listed == {f"batch_id=load-{n:04}": 1 for n in range(3)}
+        listed.clear()
+
+
 @pytest.mark.parametrize("parallel", [1, 4], ids=["in one group", "each alone"])
 def test_what_is_promoted_is_skipped_and_each_failure_has_its_reason(
     local: LocalApi, kept: Kept, tmp_path: Path, parallel: int

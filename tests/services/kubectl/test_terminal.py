@@ -45,6 +45,7 @@ CASES: dict[Case, tuple[str, ...]] = {
     ("runs", "-o", "wide"): (RUN_NAME, REASON, *MESSAGE.split()),
     ("batches", DATASET): (BATCH, "promoted", f"default/{REVERT}"),
     ("batches", DATASET, "-o", "wide"): (BATCH, "reverted", RUN),
+    ("history", DATASET, BATCH): ("reverted", f"default/{REVERT}"),
     ("erasures", "list", DATASET): ("ns/erase", f"default/{REVERT}", "verified"),
     ("erasures", "list", DATASET, "-o", "wide"): ("ns/erase", "consent", "{record}"),
     ("erasures", "show", DATASET, "ns/erase"): ("ns/erase,", "consent", "GDPR-17"),
@@ -58,7 +59,8 @@ CASES: dict[Case, tuple[str, ...]] = {
 }
 TABLES_OF = {
     "spark_apps": {
-        "batches.batches", "batches.track", "erasures.list_", "erasures.show", "ledger.log", "ledger.show", "read._show",
+        "batches.batches", "batches.history", "batches.track", "erasures.list_", "erasures.show", "ledger.log", "ledger.show",
+        "read._show",
     },
     "operator": {"cli.describe", "cli.get", "command._print", "commands._show_runs", "commands._show_status"},
 }  # fmt: skip

@@ -1,6 +1,7 @@
 """`lethe.table` finds the catalog of a table, and an error names each place that was looked at."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import lethe
@@ -9,6 +10,7 @@ import yaml
 from lethe.base.errors import InputError, TransientError
 from lethe.iceberg.catalogs import CONFIG_FILE
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.support.places import Places
 from tests.support.resources import a_dataset_body
@@ -42,6 +44,21 @@ def test_a_given_catalog_counts_before_all_places(places: Places, tmp_path: Path
 
     assert lethe.table("air.flights", given).scan().count() == 2
     assert lethe.table("air.flights", "lite").scan().count() == 1
+
+
+@pytest.mark.parametrize("name", ["air.flights", "lite.air.flights"])
+@pytest.mark.parametrize("find", [lethe.table, lethe.scan, lethe.batches])
+def test_a_table_is_loaded_once(
+    places: Places, monkeypatch: pytest.MonkeyPatch, name: str, find: Callable[[str], object]
+) -> None:
+    filled(places.configured(), "A")
+    loads: list[object] = []
+    load = SqlCatalog.load_table
+    monkeypatch.setattr(SqlCatalog, "load_table", lambda self, name: [loads.append(name), load(self, name)][1])
+
+    find(name)
+
+    assert loads.count("air.flights") == 1
 
 
 @pytest.mark.parametrize("name", ["air.flights", "lite.air.flights"])

@@ -19,7 +19,7 @@ from lethe.ledger.ledger import BatchState
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.support.builders import NOW, a_batch
+from tests.support.builders import NOW, a_batch, a_request_entry
 from tests.support.fake_cluster import FakeCluster
 from tests.support.places import NAMESPACE, Places
 from tests.support.resources import a_dataset_body
@@ -46,15 +46,18 @@ def flights(catalog: Catalog) -> Table:
     commit_delta(table, set_batches=(a_batch("A"), a_batch("B", rows=1)))
     table.append(rows("B", start=5))  # a writer that knows no ledger
     entry = replace(a_batch("A", BatchState.REVERTED), run="f" * 32, restatement="ns/revert-a/1")
-    commit_delta(table, add_tombstones=(tombstone(table, "A"),), set_batches=(entry,))
+    marks = {"lethe.dev/requested-by": "ana"}
+    asked = {"reason": "sent twice", "ticket": "LAKE-7", "marks": marks}
+    request = a_request_entry("ns/revert-a/1", batch_ids=("A",), provenance=asked)
+    commit_delta(table, add_tombstones=(tombstone(table, "A"),), set_batches=(entry,), set_requests=(request,))
     return table
 
 
 def test_the_batches_are_those_of_the_ledger(flights: Table) -> None:
     for found in (lethe.batches(NAME), lethe.batches(flights), lethe.table(NAME).batches()):
         assert found.schema.equals(batches_table.ARROW)
-        assert {(b["batch_id"], b["state"], b["rows"]) for b in found.to_pylist()} == {
-            ("A", "reverted", 3), ("B", "promoted", 1),
+        assert {(b["batch_id"], b["state"], b["rows"], b["requested_by"]) for b in found.to_pylist()} == {
+            ("A", "reverted", 3, "ana"), ("B", "promoted", 1, None),
         }  # fmt: skip
 
 
@@ -76,6 +79,10 @@ def test_the_history_of_a_batch_has_a_row_for_each_change(flights: Table) -> Non
         ("promoted", False, None),
         ("reverted", True, "ns/revert-a/1"),
         ("reverted", False, "ns/revert-a/1"),
+    ]
+    assert [(c["reason"], c["ticket"], c["requested_by"]) for c in found.to_pylist()] == [
+        (None, None, None),
+        *[("sent twice", "LAKE-7", "ana")] * 2,
     ]
     assert found["snapshot_id"].to_pylist()[-1] == head(flights)
     assert [c["state"] for c in lethe.table(NAME).history("B").to_pylist()] == ["promoted"]

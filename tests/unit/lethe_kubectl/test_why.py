@@ -87,6 +87,38 @@ def test_a_reason_of_a_run_leads_to_the_log_of_the_run_that_failed() -> None:
     assert answer.command == "lethe logs revert-0 -n air"
 
 
+def test_what_becomes_no_batch_is_named_although_the_dataset_is_ready() -> None:
+    """The first that a producer forgets is _SUCCESS."""
+    refused = {"batchId": "B", "reason": "SchemaMismatch", "message": "a.csv: column price is missing"}
+    dataset = a_resource(
+        "flights",
+        ("Ready", "True", "Available", "ok"),
+        consolidation={"reason": "NothingWaits", "message": "No batch waits."},
+        buffer={"batches": 0, "waiting": 2, "invalid": 1, "invalidFolders": [{"folder": "x", "message": "no id"}]},
+        batches={"refused": 1, "refusedBatches": [refused]},
+    )
+
+    incomplete, invalid, of_refused = (line.strip() for line in why("dataset", dataset, Related(), PLACE).lines[1:])
+
+    assert incomplete.startswith("buffer: IncompleteBatches. 2 of its folders have no _SUCCESS yet")
+    assert invalid == "buffer: InvalidEntries. 1 of its entries are no batches: x: no id"
+    assert of_refused.endswith("1 were refused, such as B: SchemaMismatch a.csv: column price is missing")
+
+
+@pytest.mark.parametrize(
+    ("status", "next_command"),
+    [
+        ({"buffer": {"waiting": 1}}, "lethe why dataset/flights -n air"),
+        ({"batches": {"refused": 3}}, "lethe batches flights --state refused -n air"),
+        ({"buffer": {"batches": 3}, "batches": {"promoted": 3, "refused": 0}}, ""),
+    ],
+)
+def test_where_to_look_at_what_becomes_no_batch(status: dict[str, Any], next_command: str) -> None:
+    dataset = a_resource("flights", ("Ready", "True", "Available", "ok"), **status)
+
+    assert why("dataset", dataset, Related(), PLACE).command == next_command
+
+
 def test_a_healthy_resource_waits_for_nothing() -> None:
     answer = why("dataset", a_resource("flights", ("Ready", "True", "Available", "All is well.")), Related(), PLACE)
 

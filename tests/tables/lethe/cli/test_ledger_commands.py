@@ -64,10 +64,10 @@ def test_log_is_as_long_as_asked_for(flights: Kept, lethe: Lethe) -> None:
     for _ in range(3):
         flights.commit()
 
-    result = lethe("ledger", "log", NAME, "-n", 2)
+    result = lethe("ledger", "log", NAME, "--limit", 2)
 
     assert "2 of 3 snapshots" in result.output
-    assert len(json.loads(lethe("ledger", "log", NAME, "-n", 2, "--json").output)) == 2
+    assert len(json.loads(lethe("ledger", "log", NAME, "--limit", 2, "--json").output)) == 2
     assert len(json.loads(lethe("ledger", "log", NAME, "--all", "--json").output)) == 3
 
 

@@ -116,7 +116,7 @@ WRONG = {
     "a time without a zone": (["--as-of", "2026-03-01T12:00:00"], 2, "has no time zone"),
     "parquet to the terminal": (["--format", "parquet"], 2, "needs --output"),
     "a table into a file": (["--output", "x"], 2, "--output needs --format"),
-    "an unknown column": (["--columns", "v,w"], 10, "lethe: UnknownColumn: lite.air.flights has no column w."),
+    "an unknown column": (["--columns", "v,w"], 10, "lethe: UnknownColumn: air.flights has no column w."),
     "a filter on an unknown column": (["--filter", "w = 'secret'"], 10, "lethe: InvalidFilter: "),
     "a filter that is none": (["--filter", "v ="], 10, "lethe: InvalidFilter: "),
     "an unknown snapshot": (["--snapshot", "5"], 10, "lethe: SnapshotNotFound: "),

@@ -12,7 +12,7 @@ from lethe.cli import batches as batches_command
 from lethe.ledger.ledger import BatchState
 from pyiceberg.catalog import Catalog
 
-from tests.support.builders import NOW, a_batch, ago
+from tests.support.builders import NOW, a_batch, a_request_entry, ago
 from tests.tables.lethe.cli.conftest import NAME, Kept
 
 Lethe = Callable[..., Result]
@@ -107,6 +107,52 @@ def test_what_waits_in_the_buffer_is_listed_too(lethe: Lethe, catalog: Catalog) 
 
     assert (waiting["id"], waiting["bytes"], waiting["snapshotId"], waiting["run"]) == ("W", 10, None, None)
     assert "producer" in lethe("batches", NAME, "--id", "W").output
+
+
+ASKED = {"reason": "the producer sent the day twice", "ticket": "LAKE-7", "marks": {"lethe.dev/requested-by": "ana"}}
+
+
+@pytest.fixture
+def restated(flights: Kept) -> Kept:
+    """A was promoted, reverted for a reason, and purged."""
+    flights.append("A", "A", "A")
+    flights.commit(batches=[a_batch("A")])
+    request = a_request_entry("air/revert-a/1", batch_ids=("A",), provenance=ASKED)
+    reverted = a_batch("A", BatchState.REVERTED, run="f" * 32, restatement="air/revert-a/1")
+    flights.commit("A", batches=[reverted], requests=[request])
+    flights.commit(removed=["A"], vacuumed=[])
+    return flights
+
+
+@pytest.mark.usefixtures("restated")
+def test_the_history_of_a_batch_says_who_asked_and_why(lethe: Lethe) -> None:
+    promoted, *taken_back = json.loads(lethe("history", NAME, "A", "-o", "json").stdout)
+
+    assert (promoted["state"], promoted["rows"], promoted["reason"]) == ("promoted", 3, None)
+    assert [(c["state"], c["tombstoned"]) for c in taken_back] == [("reverted", True), ("reverted", False)]
+    for change in taken_back:
+        assert (change["requestedBy"], change["ticket"], change["reason"]) == ("ana", "LAKE-7", ASKED["reason"])
+        assert change["restatement"] == "air/revert-a/1"
+
+
+@pytest.mark.usefixtures("restated")
+def test_the_history_of_a_batch_fits_a_terminal_and_loses_no_reason(
+    lethe: Lethe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lethe.cli.output._width", lambda: 80)
+
+    printed = lethe("history", NAME, "A")
+
+    assert printed.exit_code == 0, printed.output
+    assert max(map(len, printed.stdout.splitlines())) <= 80
+    words = " ".join(printed.stdout.split())
+    assert all(words.count(text) == 2 for text in ("air/revert-a", "ana", "LAKE-7", ASKED["reason"]))
+
+
+def test_a_batch_without_a_history_is_named(restated: Kept, lethe: Lethe) -> None:  # noqa: ARG001
+    result = lethe("history", NAME, "Z")
+
+    assert (result.exit_code, result.stderr.startswith("lethe: UnknownBatch: ")) == (10, True), result.output
 
 
 def test_a_table_that_is_behind_is_not_believed(tracked: Kept, lethe: Lethe) -> None:
