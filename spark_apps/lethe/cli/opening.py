@@ -80,8 +80,16 @@ def table_or_dataset(function: F) -> F:
     def resolve(table: str, batch_column: str | None, **options: Any) -> Any:
         where = {key: options.pop(key) for key in ("folder", "kubeconfig", "context_name", "namespace")}
         if is_dataset(table):
-            table_found = table_of_dataset(table.removeprefix(_PREFIX), where)
-            return function(table=table_found.name, batch_column=batch_column or table_found.batch_column, **options)
+            name = table.removeprefix(_PREFIX)
+            table_found = table_of_dataset(name, where)
+            column = batch_column or table_found.batch_column
+            try:
+                return function(table=table_found.name, batch_column=column, **options)
+            except InputError as e:
+                if e.reason != "TableNotFound":
+                    raise
+                text = f"{e.message} The first consolidation creates it: `lethe why dataset/{name}` says what it waits for."
+                raise InputError(e.reason, text) from None
         return function(table=table, batch_column=batch_column or "batch_id", **options)
 
     resolve.__doc__, resolve.__name__ = function.__doc__, function.__name__

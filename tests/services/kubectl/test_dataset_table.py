@@ -1,4 +1,4 @@
-"""`lethe batches` and `lethe erasures` by the name of a Dataset."""
+"""The commands on a table, by the name of its Dataset."""
 
 import json
 
@@ -47,6 +47,39 @@ def test_the_erasures_of_a_datasets_table_are_listed_in_each_form(local: LocalAp
     assert local.lethe("erasures", "list", "flights", "-o", "wide").stdout.split()[-1] == "SHA256"
     assert local.lethe("erasures", "list", "flights", "-o", "yaml").stdout == "[]\n"
     assert local.lethe("erasures", "verify", "dataset/flights").exit_code == 0
+
+
+READS = (
+    ("read",),
+    ("history", "A"),
+    ("doctor",),
+    ("track", "--dry-run"),
+    ("ledger", "log"),
+    ("ledger", "show"),
+    ("ledger", "verify"),
+)
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("words", READS, ids=" ".join)
+def test_each_command_on_a_table_takes_its_dataset(local: LocalApi, words: tuple[str, ...]) -> None:
+    group = 2 if words[0] == "ledger" else 1
+    by_dataset, by_table = ((*words[:group], name, *words[group:]) for name in ("dataset/flights", "local.air.flights"))
+
+    named = local.lethe(*by_dataset)
+
+    assert named.stdout
+    assert named.stdout == local.on_table(*by_table).stdout
+
+
+def test_a_table_that_is_not_there_yet_is_created_by_the_first_consolidation(local: LocalApi) -> None:
+    local.dataset("young")
+
+    refused = local.lethe("batches", "young")
+
+    assert (refused.exit_code, refused.stdout) == (10, "")
+    assert "TableNotFound: catalog local has no table air.young." in refused.stderr
+    assert "The first consolidation creates it: `lethe why dataset/young`" in refused.stderr
 
 
 def test_a_catalog_that_this_machine_does_not_know_is_an_error_that_says_where_to_add_it(local: LocalApi) -> None:
