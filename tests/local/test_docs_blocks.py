@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import lethe
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +20,7 @@ import yaml
 from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.local.lake import Lake
+from tests.support.clock import wait_until
 from tests.support.documents import resource
 from tests.support.servers.postgres import free_port
 from tests.unit.docs.blocks import ROOT, SHELLS, Block, blocks_of, script
@@ -279,7 +281,11 @@ def test_the_gateway(reader: Reader) -> None:
     (client,) = [b.text for b in blocks if "lethe.GatewayClient" in b.text]
     here = client.replace("https://lethe-gateway.example.org", reader.gateway)
     printed = reader.shell(f'{sys.executable} -c "$SCRIPT"', {"SCRIPT": f"token = {reader.token()!r}\n{here}"})
-    assert printed.stdout.splitlines()[-1].endswith(" Reverted sent twice"), printed.stdout
+    assert printed.stdout.splitlines()[-1].startswith("Succeeded ['"), printed.stdout
+    with lethe.GatewayClient(reader.gateway, reader.token()) as gateway:
+        wait_until(lambda: gateway.batch("flights", "2026-03-03")["history"][-1]["type"] == "Reverted", 60)
+        reverted = gateway.batch("flights", "2026-03-03")["history"][-1]["restatement"]
+    assert reverted["reason"] == "sent twice"
 
 
 def test_leaving(reader: Reader) -> None:
