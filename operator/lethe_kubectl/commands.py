@@ -56,23 +56,20 @@ def status(choice: Choice, output: str, watch: bool) -> None:
     have. Exit code 1 if something did.
     """
     with connected(choice) as at:
-        shown = watched(lambda: _resources(at, output == "wide"), lambda found: _show_status(at, found, output), watch)
+        shown = watched(lambda: _resources(at), lambda found: _show_status(at, found, output), watch)
     if run_rows.failures(shown, datetime.now(UTC)):
         sys.exit(EXIT_FAILURES)
 
 
-def _resources(at: Connection, everything: bool) -> list[tuple[str, dict[str, Any]]]:
-    """Kinds and resources: all of them, or without Restatements that ended well or long ago."""
-    now = datetime.now(UTC)
-    return [
-        (kind, document)
-        for kind in ("dataset", "vacuumpolicy", "restatement")
-        for document in at.kube.list(KINDS[kind], at.namespace)
-        if everything or kind != "restatement" or run_rows.is_shown(document, now)
-    ]
+def _resources(at: Connection) -> list[tuple[str, dict[str, Any]]]:
+    """Kinds and resources: all of them, because one Restatement may have repeated another one."""
+    kinds = ("dataset", "vacuumpolicy", "restatement")
+    return [(kind, document) for kind in kinds for document in at.kube.list(KINDS[kind], at.namespace)]
 
 
-def _show_status(at: Connection, resources: list[tuple[str, dict[str, Any]]], output: str) -> None:
+def _show_status(at: Connection, found: list[tuple[str, dict[str, Any]]], output: str) -> None:
+    wide, now = output == "wide", datetime.now(UTC)
+    resources = found if wide else run_rows.need_attention(found, now)
     match output:
         case "json" | "yaml":
             print_document({"apiVersion": "v1", "kind": "List", "items": [d for _, d in resources]}, output)
@@ -80,10 +77,9 @@ def _show_status(at: Connection, resources: list[tuple[str, dict[str, Any]]], ou
             click.echo("".join(f"{k}/{d['metadata']['name']}\n" for k, d in resources), nl=False)
         case _:
             click.echo(f"{at.place.name}, namespace {at.namespace}", err=True)
-            wide, now = output == "wide", datetime.now(UTC)
             headers, optional = (HEADERS + WIDE, ()) if wide else (HEADERS, OPTIONAL)
             print_table(headers, rows(resources, now, wide), optional=optional)
-            failed = run_rows.failures(resources, now)
+            failed = run_rows.failures(found, now)
             if failed:
                 print_text(str(failed))
                 what = f"why restatement/{failed.restatements[0]}" if failed.restatements else f"logs {failed.runs[0]}"

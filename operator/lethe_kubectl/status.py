@@ -23,6 +23,7 @@ from lethe.contract.status import (
     VacuumStatus,
     parse_status,
 )
+from lethe.restatement.repeats import repetitions, request_of
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.vacuum_policy import VALUE_AT_MOST
 
@@ -174,23 +175,40 @@ class Failures:
 
 
 def failures(found: Sequence[tuple[str, Document]], now: datetime) -> Failures:
-    """The Restatements and runs that failed lately.
+    """The Restatements and runs that failed lately, without Restatements that were repeated with success since.
 
     Args:
-        found: Kinds, and resources.
+        found: Kinds, and all resources of them.
         now: The end of the time in which they failed.
     """
-    restatements = [d["metadata"]["name"] for kind, d in found if kind == "restatement" and has_failed(d, now)]
+    documents = [d for kind, d in found if kind == "restatement"]
+    repeated = repetitions(map(request_of, documents))
+    names = (str(d["metadata"]["name"]) for d in documents if _has_failed(d, now))
     runs = runs_of([d for kind, d in found if kind == "dataset"])
-    return Failures(restatements, [r.name for r in runs if r.phase == _FAILED and _is_recent(r.finish_time, now)])
+    return Failures(
+        [name for name in names if name not in repeated],
+        [r.name for r in runs if r.phase == _FAILED and _is_recent(r.finish_time, now)],
+    )
 
 
-def is_shown(document: Document, now: datetime) -> bool:
-    """Whether a Restatement needs attention: it has not ended, or it failed lately."""
-    return parse_status(RestatementStatus, document.get("status")).phase not in _RESTATED or has_failed(document, now)
+def need_attention(found: Sequence[tuple[str, Document]], now: datetime) -> list[tuple[str, Document]]:
+    """All Datasets and VacuumPolicies, and the Restatements that have not ended or count as failed.
+
+    Args:
+        found: Kinds, and all resources of them.
+        now: The end of the time in which they failed.
+    """
+    failed = frozenset(failures(found, now).restatements)
+    return [
+        (kind, d) for kind, d in found if kind != "restatement" or d["metadata"]["name"] in failed or not _has_ended(d)
+    ]
 
 
-def has_failed(document: Document, now: datetime) -> bool:
+def _has_ended(document: Document) -> bool:
+    return parse_status(RestatementStatus, document.get("status")).phase in _RESTATED
+
+
+def _has_failed(document: Document, now: datetime) -> bool:
     """Whether a Restatement failed within `FAILED_WITHIN`."""
     status = parse_status(RestatementStatus, document.get("status"))
     ready = status.condition("Ready")

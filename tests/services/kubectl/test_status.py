@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from lethe.kube import RESTATEMENTS
-from lethe_kubectl.status import failures
+from lethe_kubectl.status import failures, need_attention
 
 from tests.services.kubectl.conftest import LocalApi
 from tests.support.documents import resource
@@ -49,6 +49,15 @@ def test_what_did_not_fail_does_not_count() -> None:
     found = [("dataset", dataset), ("restatement", a_restatement("revert-a", "Cancelled", NOW))]
 
     assert not failures(found, NOW)
+
+
+def test_a_failure_that_was_repeated_with_success_is_neither_counted_nor_shown() -> None:
+    failed, again = a_restatement("revert-a", "Failed", NOW), a_restatement("revert-a-2", "Succeeded", NOW)
+    found = [("restatement", failed), ("restatement", again)]
+
+    assert not failures(found, NOW)
+    assert need_attention(found, NOW) == []
+    assert need_attention(found[:1], NOW) == found[:1]
 
 
 def test_failures_are_shown_counted_and_in_the_exit_code(local: LocalApi) -> None:
