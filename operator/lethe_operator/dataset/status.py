@@ -266,6 +266,7 @@ def _seen(view: TableView) -> TableStatus:
         snapshot_id=view.head_id,
         sequence_number=view.head_sequence_number if has_head else None,
         snapshot_time=view.head_time,
+        rows=view.total_records,
         ledger=view.ledger_uri,
     )
 

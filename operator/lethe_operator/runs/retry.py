@@ -299,6 +299,7 @@ def entry(attempt: Attempt, committed: bool, now: datetime, ended: datetime | No
     progress = attempt.progress
     executors = progress.executors if progress is not None and not attempt.suspended else None
     is_active = attempt.state is AttemptState.ACTIVE
+    added = attempt.result if isinstance(attempt.result, ConsolidationResult) else None
     return RunEntry(
         name=attempt.job,
         kind=attempt.kind.family.value,
@@ -315,6 +316,8 @@ def entry(attempt: Attempt, committed: bool, now: datetime, ended: datetime | No
         ),
         message=why.message or None,
         reason=why.reason or None,
+        batches=added.batches_promoted if added is not None else None,
+        rows=added.rows_added if added is not None else None,
         attempt=attempt.number,
         start_time=attempt.created,
         # If nothing reported the end, as when a warm driver is gone, it ended when the operator saw that.

@@ -103,6 +103,8 @@ class TableStatus(ApiModel):
     """The sequence number of that snapshot. It distinguishes a rollback from an expiry of snapshots."""
     snapshot_time: Time | None = None
     """When that snapshot was committed."""
+    rows: int | None = None
+    """Rows of its data files, including those that deletes hide; absent if its summary does not say."""
     ledger: str | None = None
     """The URI of its ledger. If a later head leads to no ledger and is accepted, it continues with this one."""
     accepted_head: str | None = None
@@ -378,6 +380,10 @@ class RunEntry(ApiModel):
     """What the run does or did, as text."""
     reason: str | None = None
     """Why it failed, as one CamelCase word."""
+    batches: int | None = None
+    """Batches that it added to the table."""
+    rows: int | None = None
+    """Rows that it added to the table."""
     attempt: Int32 | None = None
     """The number of the attempt, from 1."""
     start_time: Time | None = None

@@ -43,6 +43,14 @@ def test_a_restatement_goes_before_consolidation_and_a_vacuum_beside_it() -> Non
     assert kinds(decided(world)) == [RunKind.RESTATEMENT, RunKind.VACUUM]
 
 
+@pytest.mark.parametrize("rows", [1_000, None])
+def test_the_status_shows_the_rows_of_the_table_if_its_head_says_them(rows: int | None) -> None:
+    status = decided(a_world(table=a_table(a_ledger("W"), total_records=rows))).dataset_status
+
+    assert status is not None
+    assert status["table"].get("rows") == rows
+
+
 def test_the_status_shows_the_decision_about_the_buffer_and_when_others_go_first() -> None:
     def told(world: Observation) -> Any:
         return decided(world).dataset_status["consolidation"]  # type: ignore[index]

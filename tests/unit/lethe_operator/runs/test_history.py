@@ -12,7 +12,7 @@ from lethe_operator.resources.observed import AttemptState, Engine, ObservedRun
 from lethe_operator.runs.retry import SHOWN_AT_MOST, entries, entry, events, outcome
 
 from tests.support.builders import NOW, a_run_result
-from tests.support.resources import a_result, a_vacuum, an_attempt
+from tests.support.resources import a_consolidation, a_result, a_vacuum, an_attempt
 from tests.support.statuses import document
 
 PURGED = "2 tombstones purged, 1 files rewritten, 0 files deleted, 3 snapshots expired"
@@ -129,6 +129,14 @@ def test_a_run_with_too_few_executors_says_why_and_an_event_too(
     assert (event.verdict.reason, event.warning) == ("ExecutorsMissing", True)
     assert said in event.verdict.message
     assert events("flights", [found], [found]) == ()
+
+
+def test_a_consolidation_shows_what_it_added() -> None:
+    run = a_consolidation()
+    ended = an_attempt(run, AttemptState.SUCCEEDED, result=a_result(run, batches_promoted=12, rows_added=3_400))
+
+    assert (entry(ended, True, NOW).batches, entry(ended, True, NOW).rows) == (12, 3_400)
+    assert (an_entry().batches, an_entry().rows) == (None, None)
 
 
 def test_a_run_that_was_deleted_before_it_ended_is_an_event() -> None:
