@@ -9,18 +9,17 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 import click
 from lethe.base.errors import InputError
 from lethe.cli.output import working
-from lethe.contract.result import lines_of_run
 from lethe.contract.status import DatasetStatus, RestatementStatus, VacuumStatus, parse_status
 from lethe.kube import DATASETS, PODS, RESTATEMENTS, KubeError, NotFound
 from lethe_local.folder import LAST_LINES, log_lines, log_of, warm_lines
-from lethe_operator.resources.common import CONTAINER, LABEL_ATTEMPT, LABEL_RUN_ID, SPARK_CONTAINER
-from lethe_operator.runs.observe import POD_LABELS, launched_by
+from lethe_operator.cluster import run_pods
+from lethe_operator.cluster.run_pods import POD_LABELS, container_of, launched_by, newest, pod_of
+from lethe_operator.resources.common import LABEL_ATTEMPT, LABEL_RUN_ID
 
 from lethe_kubectl import lookup
 from lethe_kubectl.lookup import target_options, unknown
@@ -36,7 +35,6 @@ from lethe_kubectl.status import (
 from lethe_kubectl.target import Choice, Connection, connected
 
 Document = Mapping[str, Any]
-WARM_DRIVER: Final = "app.kubernetes.io/component=warm-driver"
 LOOK_SECONDS: Final = 0.5
 SHOWN_OF_A_FAILURE: Final = 10
 
@@ -81,7 +79,7 @@ def lines_of(at: Connection, run: str, last: int, follow: bool = False) -> Itera
     if file is not None:
         yield from log_lines(file, last, follow)
         return
-    pod = _newest(_pods(at, run))
+    pod = pod_of(at.kube, at.namespace, run)
     if pod is None or at.local is not None:
         yield from _warm_lines(at, run, last, follow)
         return
@@ -118,19 +116,7 @@ def _newest_warm_lines(at: Connection, run: str) -> list[str]:
     """From the newest warm driver that has carried out the run."""
     if at.local is not None:
         return warm_lines(at.local, run)
-    pods = at.kube.list(PODS, at.namespace, WARM_DRIVER)
-    for pod in sorted(pods, key=lambda p: str(p["metadata"].get("creationTimestamp")), reverse=True):
-        with suppress(NotFound):  # it has ended meanwhile
-            log = at.kube.log(at.namespace, str(pod["metadata"]["name"]), container_of(pod))
-            if lines := list(lines_of_run(log, run)):
-                return lines
-    return []
-
-
-def container_of(pod: Document) -> str:
-    """The name of the driver's container. Others are sidecars."""
-    names = [str(c["name"]) for c in pod["spec"]["containers"]]
-    return next((n for n in names if n in (CONTAINER, SPARK_CONTAINER)), names[0])
+    return run_pods.warm_lines(at.kube, at.namespace, run)
 
 
 def _run_of(at: Connection, name: str) -> str:
@@ -152,13 +138,13 @@ def _before(at: Connection, run: str) -> str:
     Raises:
         InputError: `NoLog`.
     """
-    pod = _newest(_pods(at, run))
+    pod = pod_of(at.kube, at.namespace, run)
     if pod is None:
         raise _no_log(at, run)
     labels = pod["metadata"].get("labels") or {}
     attempt = int(labels.get(LABEL_ATTEMPT) or 1)
     selector = f"{LABEL_RUN_ID}={labels.get(LABEL_RUN_ID, '')},{LABEL_ATTEMPT}={attempt - 1}"
-    before = _newest([p for p in at.kube.list(PODS, at.namespace, selector) if launched_by(p)])
+    before = newest([p for p in at.kube.list(PODS, at.namespace, selector) if launched_by(p)])
     if before is None:
         raise InputError(
             "NoLog",
@@ -167,20 +153,6 @@ def _before(at: Connection, run: str) -> str:
             else f"run {run} is the first attempt: there is no earlier one.",
         )
     return launched_by(before)
-
-
-def _pods(at: Connection, run: str) -> list[Document]:
-    """The pods of a run's driver."""
-    return [
-        pod
-        for label in POD_LABELS.values()
-        for pod in at.kube.list(PODS, at.namespace, f"{label}={run}")
-        if launched_by(pod) == run
-    ]
-
-
-def _newest(pods: Sequence[Document]) -> Document | None:
-    return max(pods, key=lambda p: str(p["metadata"].get("creationTimestamp")), default=None)
 
 
 def _known(at: Connection, run: str) -> RunOfDataset | None:

@@ -22,6 +22,7 @@ from lethe.contract.run import Document as RunDocument
 from lethe.contract.settings import Launcher, RunFamily, RunKind
 from pydantic import ValidationError
 
+from lethe_operator.cluster.run_pods import launched_by
 from lethe_operator.resources.common import (
     ANNOTATION_FAILURES,
     ANNOTATION_FOR_UID,
@@ -90,11 +91,6 @@ class Documents:
 
 
 Json = Mapping[str, Any]
-# The label of a pod with the name of the object that launched its run. Executors of Jobs have none.
-POD_LABELS: Final[Mapping[Launcher, str]] = {
-    Launcher.JOB: "batch.kubernetes.io/job-name",
-    Launcher.SPARK_APPLICATION: "sparkoperator.k8s.io/app-name",
-}
 MESSAGE_AT_MOST: Final = 300  # characters
 SUBMISSION_FAILED: Final = "SubmissionFailed"
 
@@ -167,14 +163,6 @@ def of_spark_application(body: Json) -> RunObject:
         reason,
         _cause(str(application.get("errorMessage", ""))),
     )
-
-
-def launched_by(pod: Json) -> str:
-    """The name of the object that launched this driver's pod; "": it is not a driver's."""
-    labels = pod["metadata"].get("labels") or {}
-    if labels.get("spark-role") == "executor":
-        return ""
-    return next((str(labels[key]) for key in (*POD_LABELS.values(), "job-name") if labels.get(key)), "")
 
 
 def _suspended(body: Json) -> str:

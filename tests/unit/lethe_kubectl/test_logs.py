@@ -9,8 +9,9 @@ from lethe.base.errors import InputError
 from lethe.contract.result import BEGINNING, lines_of_run
 from lethe.kube import DATASETS, PODS, NotFound
 from lethe_kubectl.errors import ResourcePlace
-from lethe_kubectl.logs import _before, _run_of, container_of, last_lines, lines_of
+from lethe_kubectl.logs import _before, _run_of, last_lines, lines_of
 from lethe_kubectl.target import Connection
+from lethe_operator.cluster.run_pods import container_of
 from lethe_operator.resources.common import CONTAINER
 
 from tests.support.fake_cluster import FakeCluster
