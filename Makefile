@@ -116,6 +116,8 @@ docs-notebooks: venv ## execute docs/notebooks again, and store what their cells
 	@$(BIN)/python docs/run_notebooks.py
 docs-pictures: ## take the pictures of the console again, in a real browser
 	@LETHE_SCREENSHOTS=$(CURDIR)/docs/images $(TEST) test tests/apiserver/console
+console-screens: ## pictures of all pages of the console with 0, 3 and 10,000 Datasets, light, dark and phone, in build/screens
+	@LETHE_SCREENS=$(CURDIR)/build/screens $(TEST) all tests/apiserver/console/test_screens.py
 docs-engines: ## measure what other engines find in Lethe's tables, into docs/engines.md (TRINO_JAVA_HOME: a JDK 25 or later)
 	@LETHE_WRITE_ENGINES=1 $(TEST) all tests/spark/engines
 docs-site: ## the documentation site, in build/site: LETHE_REPOSITORY=https://… for links to files

@@ -39,7 +39,7 @@ def create_app(services: Services) -> FastAPI:
     app.state.services = services
     if services.settings.console.enabled:
         for router in console.ROUTERS:
-            app.include_router(router)
+            app.include_router(router, dependencies=[Depends(require_known_parameters)])
     app.add_middleware(Guard, services=services)
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)

@@ -179,6 +179,7 @@ def main() -> None:
     try:
         asyncio.run(_serve(create_app(services), settings))
     finally:
+        services.followers.close()
         services.tables.close()
 
 

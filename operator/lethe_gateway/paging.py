@@ -8,6 +8,7 @@ of another question, are recognised. It is no secret, and gives no rights: each 
 import base64
 import hashlib
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -82,6 +83,19 @@ def part_of(
         start = names.index(last) + 1
     shown = list(items[start : start + limit])
     return shown, encode([name_of(shown[-1])], question) if start + limit < len(items) else None
+
+
+def part_in_order(
+    items: Sequence[T], key_of: Callable[[T], str], limit: int, cursor: str, question: Mapping[str, Any]
+) -> tuple[list[T], str | None]:
+    """The same of a list in the order of keys, which no two items share: the page before may have changed.
+
+    Raises:
+        Problem: `invalid-cursor`.
+    """
+    start = bisect_right(items, decode(cursor, question, str)[0], key=key_of) if cursor else 0
+    shown = list(items[start : start + limit])
+    return shown, encode([key_of(shown[-1])], question) if start + limit < len(items) else None
 
 
 def _is(value: Any, kind: type) -> bool:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from lethe_gateway.identity.caller import Identity
 from lethe_gateway.limits import Concurrency, GatewayMetrics, RateLimit
 from lethe_gateway.resources.client import ResourceReader, ResourceWriter
+from lethe_gateway.resources.following import Followers
 from lethe_gateway.settings import GatewaySettings
 from lethe_gateway.tables.indexed import TableStore
 from lethe_gateway.uploads.buffers import Buffers
@@ -31,6 +32,8 @@ class Services:
     now: Callable[[], datetime] = utc_now
     monotonic: Callable[[], float] = time.monotonic
     metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
+    followers: Followers = field(init=False)
+    """What the console shows of many resources."""
     buffers: Buffers = field(init=False)
     uploads: Uploads = field(init=False)
     rates: RateLimit = field(init=False)
@@ -46,6 +49,7 @@ class Services:
 
     def __post_init__(self) -> None:
         limits = self.settings.limits
+        self.followers = Followers(self.resources)
         self.buffers = Buffers(self.settings.boundaries)
         self.uploads = Uploads(self.settings.uploads)
         self.rates = RateLimit(limits.requests_per_second, limits.burst)

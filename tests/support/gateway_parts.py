@@ -17,6 +17,7 @@ from lethe_gateway.problems import Kind, Problem, not_found, unauthenticated
 from lethe_gateway.resources.client import ResourcePage
 from lethe_gateway.services import Services
 from lethe_gateway.settings import GatewaySettings
+from lethe_gateway.tables.describing import Column, Deletes, FileWithDeletes, ShownSnapshot, TableDescription
 from lethe_gateway.tables.records import BatchFacts, BatchQuery, KnownErasure, TableTarget, micros
 
 from tests.support.builders import NOW
@@ -53,6 +54,8 @@ class Resources:
 
     of: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     before_each: Callable[[], None] = lambda: None
+    logs: dict[str, list[str]] = field(default_factory=dict)
+    """Of runs, by name."""
 
     def get(self, caller: Caller, kind: ResourceKind, namespace: str, name: str) -> dict[str, Any]:  # noqa: ARG002
         self.before_each()
@@ -70,6 +73,9 @@ class Resources:
 
     def watch(self, *_: Any) -> Iterator[dict[str, Any]]:
         return iter(())
+
+    def log(self, _caller: Caller, _namespace: str, run: str, last: int) -> list[str]:
+        return self.logs.get(run, [])[-last:]
 
 
 @dataclass
@@ -102,6 +108,19 @@ class Writer:
         return {}
 
 
+DESCRIPTION = TableDescription(
+    name="lite.air.flights",
+    format_version=2,
+    columns=(Column("batch_id", "string", True, ""), Column("delay", "int", False, "minutes")),
+    partitions=("day(time)",),
+    sort_order=("batch_id",),
+    snapshots=(ShownSnapshot(7, NOW, "append", "3", "1", "", "run-1", ("main",)),),
+    snapshots_count=1,
+    deletes=Deletes((FileWithDeletes("s3://b/data/0.parquet", 4, 1),), files_count=1, rows=1, of_several=0),
+    files_count=2,
+)
+
+
 @dataclass
 class OneTable:
     """A table store with one table, or with a problem."""
@@ -112,6 +131,7 @@ class OneTable:
     known: list[KnownErasure] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
     targets: list[TableTarget] = field(default_factory=list)
+    description: TableDescription = field(default_factory=lambda: DESCRIPTION)
     freshness: TableFreshness = field(default_factory=lambda: TableFreshness(read_time=NOW, head_ledger_version=3))
 
     @contextmanager
@@ -121,13 +141,20 @@ class OneTable:
             raise self.problem
         yield self
 
+    def describe(self, target: TableTarget) -> TableDescription:
+        self.targets.append(target)
+        if self.problem is not None:
+            raise self.problem
+        return self.description
+
     @property
     def head_files(self) -> tuple[int | None, int | None]:
         return 12, 3_400_000
 
     def batches(self, query: BatchQuery, limit: int) -> list[BatchRow]:
         after = query.after
-        rows = sorted(self.rows, key=lambda r: (r.state_time, r.batch_id), reverse=True)
+        rows = [r for r in self.rows if r.batch_id.startswith(query.id_prefix)]
+        rows.sort(key=lambda r: (r.state_time, r.batch_id), reverse=True)
         if after is not None:
             rows = [r for r in rows if (micros(r.state_time), r.batch_id) < (after.time, after.id)]
         return rows[:limit]

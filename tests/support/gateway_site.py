@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from lethe.kube import SERVICE_ACCOUNTS
+from lethe.kube import NAMESPACES, SERVICE_ACCOUNTS
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
@@ -54,17 +54,24 @@ def create_people(server: ApiServerProcess, people: Mapping[str, Sequence[Docume
 
 @contextmanager
 def running_site(
-    folder: Path, people: Mapping[str, Sequence[Document]], documents: Sequence[Document], **environ: str
+    folder: Path,
+    people: Mapping[str, Sequence[Document]],
+    documents: Sequence[Document],
+    namespaces: Sequence[str] = (),
+    **environ: str,
 ) -> Iterator[Site]:
     """A site for as long as the block lasts.
 
     Args:
         people: Accounts and their Roles.
         documents: Resources beside the Dataset and the Restatement of `gateway_lake`.
+        namespaces: Those to create beside `default`.
         environ: Settings of the gateway.
     """
     with api_server(folder / "cluster") as server:
         apply_definitions(server, definitions())
+        for name in namespaces:
+            server.kube.create(NAMESPACES, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         create_people(server, {ACCOUNT: [REVIEWS], **people})
         kubectl(server, "apply", gateway_lake.dataset(), gateway_lake.restatement(), *documents)
         catalog = catalog_in(folder / "home")

@@ -1,7 +1,7 @@
 """What needs somebody's attention. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, Final
 
@@ -43,6 +43,8 @@ class Attention:
     """The Restatement that it is about; "": it is about the Dataset."""
     page: str = ""
     """Of the Dataset, where to see more: vacuum or erasures; "": its own page."""
+    rank: int = 0
+    """Its place among those of the same urgency and subject."""
 
 
 def of_dataset(dataset: DatasetView) -> list[Attention]:
@@ -71,13 +73,15 @@ def of_dataset(dataset: DatasetView) -> list[Attention]:
     if invalid := dataset.buffer.invalid:
         what = _count(invalid, "folder in the buffer is no batch", "folders in the buffer are no batches")
         stopped.append(Attention(Urgency.NOTE, dataset.name, what, "status.buffer.invalidFolders says why."))
-    return stopped
+    return [replace(item, rank=rank) for rank, item in enumerate(stopped)]
 
 
 def of_restatement(resource: Mapping[str, Any]) -> list[Attention]:
     """What a Restatement needs: it has failed, or cannot go on."""
     restatement = restatement_of(resource)
     succeeded, stalled = (condition(restatement, c) for c in ("Succeeded", "Stalled"))
+    if restatement.phase == "Cancelled":
+        return []
     if succeeded is not None and succeeded.status == _FALSE:
         return [_about(restatement, f"{restatement.operation} failed", succeeded)]
     if stalled is not None and stalled.status == _TRUE:

@@ -8,7 +8,8 @@ Pages of vacuums: what is planned, when, what it costs, and the approval.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final
+from enum import StrEnum
+from typing import Annotated, Any, Final, assert_never
 
 from fastapi import APIRouter, Query, Request, Response
 from lethe.base.ids import MAX_BATCH_ID_LENGTH
@@ -22,18 +23,21 @@ from lethe_gateway.api.documents import (
     DatasetName,
     DecisionFilter,
     Namespace,
+    ResourceName,
     ServicesOf,
     StateFilter,
     batch_answer,
     invalid,
 )
 from lethe_gateway.console import attention, pages, text
+from lethe_gateway.console.namespaces import namespace_of, rows_page
 from lethe_gateway.console.pages import ConsoleListOf, FormOf
+from lethe_gateway.console.rows import DatasetRow
 from lethe_gateway.etags import TableFreshness
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.lookup import dataset_resource, readable, readable_table, scanned
 from lethe_gateway.problems import Kind, Problem, not_found
-from lethe_gateway.resources.datasets import dataset_of, summary_of
+from lethe_gateway.resources.datasets import dataset_of, is_active
 from lethe_gateway.resources.vacuums import VacuumPolicyView, policy_of, vacuum_of
 from lethe_gateway.services import Services
 from lethe_gateway.tables.records import BatchQuery
@@ -49,22 +53,19 @@ def list_vacuums(
     decision: DecisionFilter = "",
 ) -> Response:
     """The next vacuum of each Dataset that a policy selects, and the policies."""
-
-    def chosen(resource: dict[str, Any]) -> list[Any]:
-        vacuum = vacuum_of(resource)
-        return [vacuum] if vacuum.decision and (not decision or vacuum.decision == decision) else []
-
+    known = namespace_of(asked.services, asked.caller, asked.namespace)
+    chosen = [d for d in known.datasets if d.vacuum is not None and decision in ("", d.vacuum.decision)]
     filters = {"decision": decision}
-    page = scanned(asked, DATASETS, filters, chosen)
     policies = scanned(replace(asked, cursor=""), VACUUM_POLICIES, {}, lambda p: [policy_of(p)])
-    return pages.list_page(
+    return rows_page(
         request,
         "vacuums.html",
         asked,
-        page["next_cursor"],
+        known,
+        chosen,
+        dataset_name,
         filters,
         section="vacuums",
-        vacuums=page["items"],
         policies={p.name: p for p in policies["items"]},
     )
 
@@ -135,6 +136,7 @@ def _policy(services: Services, caller: Caller, namespace: str, name: str | None
 DAYS: Final = 30
 ACTIVE_SECONDS: Final = 3
 IDLE_SECONDS: Final = 30
+LINES_SHOWN: Final = 200  # of a log
 
 
 @dataclass(frozen=True)
@@ -150,28 +152,46 @@ class TablePart:
     problem: str = ""
 
 
+class Shown(StrEnum):
+    """Which Datasets a list shows."""
+
+    ALL = ""
+    ATTENTION = "attention"
+    NOT_READY = "not-ready"
+    WAITING = "waiting"
+
+    def has(self, row: DatasetRow) -> bool:
+        """Whether the list shows a Dataset."""
+        match self:
+            case Shown.ALL:
+                return True
+            case Shown.ATTENTION:
+                return bool(row.attention)
+            case Shown.NOT_READY:
+                return not row.is_ready
+            case Shown.WAITING:
+                return bool(row.waiting)
+            case _:
+                assert_never(self)
+
+
 @router.get("/console/{namespace}/datasets")
 def list_datasets(
     request: Request,
     asked: ConsoleListOf,
     name: Annotated[str, Query(max_length=253)] = "",
+    show: Shown = Shown.ALL,
 ) -> Response:
     """The Datasets of a namespace, a page at a time."""
+    known = namespace_of(asked.services, asked.caller, asked.namespace)
+    chosen = [d for d in known.datasets if name.strip() in d.name and show.has(d)]
+    filters = {"name": name, "show": show.value}
+    return rows_page(request, "datasets.html", asked, known, chosen, dataset_name, filters, section="datasets")
 
-    def chosen(resource: dict[str, Any]) -> list[Any]:
-        return [summary_of(resource)] if name in resource["metadata"]["name"] else []
 
-    filters = {"name": name}
-    page = scanned(asked, DATASETS, filters, chosen)
-    return pages.list_page(
-        request,
-        "datasets.html",
-        asked,
-        page["next_cursor"],
-        filters,
-        section="datasets",
-        datasets=page["items"],
-    )
+def dataset_name(row: DatasetRow) -> str:
+    """The place of a Dataset in lists."""
+    return row.name
 
 
 @router.get("/console/{namespace}/datasets/{dataset}")
@@ -195,6 +215,52 @@ def show_dataset(
         invalid_folders=shown.buffer.invalid_folders or (),
         refresh_seconds=ACTIVE_SECONDS if shown.active_runs else IDLE_SECONDS,
     )
+
+
+@router.get("/console/{namespace}/datasets/{dataset}/table")
+def show_table(
+    request: Request, services: ServicesOf, caller: CallerOf, namespace: Namespace, dataset: DatasetName
+) -> Response:
+    """The table itself: columns, partitions, snapshots, and how many rows of each file are deleted."""
+    target = readable(services, caller, namespace, dataset)
+    table = services.tables.describe(target)
+    return pages.page(request, "table.html", namespace=namespace, section="datasets", dataset=dataset, table=table)
+
+
+@router.get("/console/{namespace}/datasets/{dataset}/runs/{run}")
+def show_run(
+    request: Request,
+    services: ServicesOf,
+    caller: CallerOf,
+    namespace: Namespace,
+    dataset: DatasetName,
+    run: ResourceName,
+) -> Response:
+    """One run with the end of its log, which the caller may need a right for."""
+    runs = dataset_of(dataset_resource(services, caller, namespace, dataset)).runs
+    shown = next((r for r in runs if r.name == run), None)
+    if shown is None:
+        raise not_found()
+    lines, problem = _log(services, caller, namespace, run)
+    return pages.page(
+        request,
+        "run.html",
+        namespace=namespace,
+        section="datasets",
+        dataset=dataset,
+        run=shown,
+        lines=lines,
+        problem=problem,
+        refresh_seconds=ACTIVE_SECONDS if is_active(shown) else None,
+    )
+
+
+def _log(services: Services, caller: Caller, namespace: str, run: str) -> tuple[list[str], str]:
+    """The last lines of a log, and why there are none."""
+    try:
+        return services.resources.log(caller, namespace, run, LINES_SHOWN), ""
+    except Problem as e:
+        return [], e.detail
 
 
 def _table(services: Services, caller: Caller, resource: Mapping[str, Any]) -> TablePart:

@@ -98,6 +98,7 @@ def _environment() -> Environment:
     made.filters |= {
         "visible": text.visible,
         "short": text.short,
+        "account": text.account,
         "number": text.number,
         "size": text.size,
         "time": text.time,
@@ -157,6 +158,8 @@ def made(scope: Scope, services: Services, template: str, status: int, **values:
         "namespace": "",
         "section": "",
         "refresh_seconds": None,
+        "q": "",
+        "search_in": scope.get("path_params", {}).get("dataset", ""),
     }
     html = _TEMPLATES.get_template(template).render({**common, **values})
     return HTMLResponse(html, status, headers=dict(HEADERS))

@@ -4,11 +4,13 @@ Pages of erasures: what is due, what blocks it, and the records.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import yaml
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
+from lethe.contract.run import REQUESTED_BY
 from lethe.kube import DATASETS, RESTATEMENTS
+from lethe.restatement.repeats import FAILED
 
 from lethe_gateway.api.batches import erasure_page, record_of
 from lethe_gateway.api.documents import (
@@ -22,14 +24,15 @@ from lethe_gateway.api.documents import (
     ServicesOf,
 )
 from lethe_gateway.api.restatements import chosen_by, created
-from lethe_gateway.console import attention, drafts, pages
+from lethe_gateway.console import attention, drafts, pages, rows
+from lethe_gateway.console.datasets import dataset_name
 from lethe_gateway.console.drafts import Draft
+from lethe_gateway.console.namespaces import namespace_of, rows_page
 from lethe_gateway.console.pages import ConsoleListOf, FormOf
 from lethe_gateway.identity.caller import Caller, Right
-from lethe_gateway.lookup import dataset_resource, readable, require_namespace, scanned
+from lethe_gateway.lookup import dataset_resource, readable, require_namespace
 from lethe_gateway.problems import Kind, Problem, not_found
-from lethe_gateway.resources.datasets import summary_of
-from lethe_gateway.resources.restatements import restatement_of
+from lethe_gateway.resources.restatements import RestatementView, restatement_of
 from lethe_gateway.services import Services
 
 router = APIRouter(include_in_schema=False)
@@ -44,17 +47,19 @@ def list_restatements(
     dataset: DatasetFilter = "",
     phase: PhaseFilter = "",
 ) -> Response:
-    """List the Restatements of a namespace, or of one Dataset or phase, by name."""
-    filters = {"dataset": dataset, "phase": phase}
-    page = scanned(asked, RESTATEMENTS, filters, chosen_by(dataset, phase))
-    return pages.list_page(
+    """List the Restatements of a namespace, or of one Dataset or phase, the newest first."""
+    known = namespace_of(asked.services, asked.caller, asked.namespace)
+    chosen = [r for r in known.restatements if dataset in ("", r.dataset) and phase in ("", r.phase or "Pending")]
+    return rows_page(
         request,
         "restatements.html",
         asked,
-        page["next_cursor"],
-        filters,
+        known,
+        rows.newest_first(chosen),
+        rows.age_key,
+        {"dataset": dataset, "phase": phase},
         section="restatements",
-        restatements=page["items"],
+        repeated=rows.repeated_by(known.restatements),
     )
 
 
@@ -92,12 +97,19 @@ def apply_planned(
 
 @router.get("/console/{namespace}/datasets/{dataset}/restate")
 def compose(
-    request: Request, services: ServicesOf, caller: CallerOf, namespace: Namespace, dataset: DatasetName
+    request: Request,
+    services: ServicesOf,
+    caller: CallerOf,
+    namespace: Namespace,
+    dataset: DatasetName,
+    operation: Annotated[str, Query(max_length=63)] = "",
+    batch: Annotated[list[str] | None, Query()] = None,
+    undoes: Annotated[str, Query(max_length=253)] = "",
 ) -> Response:
     """The form, filled with what the address says."""
     dataset_resource(services, caller, namespace, dataset)
-    form = {name: request.query_params.getlist(name) for name in request.query_params}
-    draft = drafts.draft_of(form)
+    given = {"operation": [operation], "batch": batch or [], "undoes": [undoes]}
+    draft = drafts.draft_of({name: values for name, values in given.items() if any(values)})
     unread = {k: v for k, v in draft.errors.items() if k == "batch_ids" and draft.batch_ids}
     return _composer(request, services, caller, (namespace, dataset), draft, errors=unread)
 
@@ -170,6 +182,7 @@ def _shown(
     restatement = restatement_of(resource)
     succeeded = attention.condition(restatement, "Succeeded")
     waits = succeeded is None or succeeded.status == "Unknown"
+    repeated_by = _repeated_by(services, caller, restatement) if restatement.phase in FAILED else None
     return pages.page(
         request,
         "restatement.html",
@@ -178,11 +191,23 @@ def _shown(
         section="restatements",
         restatement=restatement,
         succeeded=succeeded,
-        attention=attention.of_restatement(resource),
+        attention=attention.of_restatement(resource) if repeated_by is None else [],
+        repeated_by=repeated_by,
         problem=problem.detail if problem is not None else "",
         may_restate=services.identity.may(caller, Right.to_restate(restatement.namespace)),
         refresh_seconds=ACTIVE_SECONDS if waits and problem is None else None,
     )
+
+
+def _repeated_by(services: Services, caller: Caller, failed: RestatementView) -> str | None:
+    """The Restatement that repeated a failed one with success; None: none has, or the caller may not list them."""
+    try:
+        known = namespace_of(services, caller, failed.namespace)
+    except Problem as e:
+        if e.kind is not Kind.NOT_FOUND:
+            raise
+        return None
+    return rows.repeated_by(known.restatements).get(failed.name)
 
 
 def _yaml(body: Mapping[str, Any]) -> str:
@@ -198,21 +223,9 @@ def _file(body: Mapping[str, Any]) -> Response:
 @router.get("/console/{namespace}/erasures")
 def list_open(request: Request, asked: ConsoleListOf) -> Response:
     """The Datasets with open erasures."""
-
-    def chosen(resource: dict[str, Any]) -> list[Any]:
-        dataset = summary_of(resource)
-        return [dataset] if dataset.erasures.open else []
-
-    page = scanned(asked, DATASETS, {"erasures": "open"}, chosen)
-    return pages.list_page(
-        request,
-        "open_erasures.html",
-        asked,
-        page["next_cursor"],
-        {},
-        section="erasures",
-        datasets=page["items"],
-    )
+    known = namespace_of(asked.services, asked.caller, asked.namespace)
+    chosen = [d for d in known.datasets if d.open_erasures]
+    return rows_page(request, "open_erasures.html", asked, known, chosen, dataset_name, {}, section="erasures")
 
 
 @router.get("/console/{namespace}/datasets/{dataset}/erasures")

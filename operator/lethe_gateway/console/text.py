@@ -28,6 +28,11 @@ def short(text: object, most: int = 60) -> str:
     return whole if len(whole) <= most else f"{whole[: most - 1]}…"
 
 
+def account(username: str) -> str:
+    """A user's name, of a ServiceAccount without what all of them begin with."""
+    return short(username.removeprefix("system:serviceaccount:"), 40)
+
+
 def number(value: int | float | None) -> str:
     """A number with commas between thousands; NOTHING for None."""
     return NOTHING if value is None else f"{value:,}"

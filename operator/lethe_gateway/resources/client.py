@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from lethe.kube import AlreadyExists, Away, Kube, KubeError, NotFound, RequestRefused, ResourceKind
+from lethe_operator.cluster import run_pods
 
 from lethe_gateway.identity.caller import Caller
 from lethe_gateway.problems import Kind, Problem, not_found, unauthenticated
@@ -64,6 +65,12 @@ class ResourceReader(Protocol):
         self, caller: Caller, kind: ResourceKind, namespace: str, watched: Watched, on_open: OnOpen
     ) -> Iterator[Resource]:
         """The events of a watch, for a while. `on_open` gets a function that ends it."""
+
+    def log(self, caller: Caller, namespace: str, run: str, last: int) -> list[str]:
+        """The last lines of a run's log. Empty: there is none in the cluster.
+
+        Raises also: Problem (`forbidden`).
+        """
 
 
 class KubeReader:
@@ -113,6 +120,22 @@ class KubeReader:
             name, after = watched.name, watched.after
             yield from kube.watch(kind, namespace, after, name, seconds=WATCH_SECONDS, on_open=on_open)
         except KubeError as e:
+            raise problem_of(e) from e
+
+    def log(self, caller: Caller, namespace: str, run: str, last: int) -> list[str]:
+        """Read the last lines of a run's log from its pod, or from the warm driver that has carried it out.
+
+        Raises:
+            Problem: The API server refuses it or does not answer; see `problem_of`. `forbidden`: the caller may not read logs.
+        """
+        try:
+            return run_pods.last_lines(self._kube.with_token(caller.token), namespace, run, last)
+        except KubeError as e:
+            if isinstance(e, RequestRefused) and e.status == 400:
+                raise Problem(Kind.NOT_FOUND, f"The API server has no log yet: {e.explanation}.") from e
+            if e.status == 403:
+                rights = "list pods and get pods/log"
+                raise Problem(Kind.FORBIDDEN, f"You need the rights to {rights} in the namespace {namespace}.") from e
             raise problem_of(e) from e
 
 

@@ -32,6 +32,7 @@ from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.settings import IndexSettings, InvalidSettings
 from lethe_gateway.tables import reading
 from lethe_gateway.tables import reading as writing
+from lethe_gateway.tables.describing import TableDescription, describe
 from lethe_gateway.tables.looking import bring_up_to_date, building, look, problem_of
 from lethe_gateway.tables.records import BatchFacts, BatchQuery, IndexState, KnownErasure, TableTarget
 
@@ -177,6 +178,14 @@ class IndexedTables:
                 log.warning("the index of %s cannot be read (%s) and is built again", target, type(e).__name__)
                 self._forget(entry)
                 raise building(0) from e
+
+    def describe(self, target: TableTarget) -> TableDescription:
+        """Read a table's metadata and manifests, without an index.
+
+        Raises:
+            Problem: `no-table`, `table-unreadable`, `catalog-away`.
+        """
+        return describe(target)
 
     def _opened(self, stack: ExitStack, entry: _IndexEntry) -> tuple[sqlite3.Connection, IndexState]:
         """Open the index file of an entry.
@@ -386,6 +395,13 @@ class TableStore(Protocol):
 
         Raises:
             Problem: `no-table`, `not-tracked`, `table-unreadable`, `catalog-away`, `index-building`.
+        """
+
+    def describe(self, target: TableTarget) -> TableDescription:
+        """Read a table's metadata and manifests.
+
+        Raises:
+            Problem: `no-table`, `table-unreadable`, `catalog-away`.
         """
 
     def close(self) -> None:

@@ -109,9 +109,7 @@ def look(target: TableTarget) -> SeenTable:
     catalog = catalogs.load(target.catalog)
     # Load the table after the table of batches, so that its ledger is not older than the one shown.
     batches, wrong = _table_of_batches(catalog, target)
-    table = catalog.load_table(target.name)
-    if table.properties.get(names.CLAIM) != target.claim:  # before anything is said about the table
-        raise no_table(target)
+    table = claimed(catalog, target)
     if wrong is not None:
         raise wrong
     facts = observe(table, target.batch_column, str(target))
@@ -137,6 +135,19 @@ def look(target: TableTarget) -> SeenTable:
         data_bytes=_total(table, "total-files-size"),
     )
     return SeenTable(batches, table.io, facts, loaded.ledger, state)
+
+
+def claimed(catalog: Catalog, target: TableTarget) -> Table:
+    """Load a table, if it belongs to the Dataset. Call it before anything is said about the table.
+
+    Raises:
+        Problem: `no-table`.
+        Exception: What catalogs and stores raise.
+    """
+    table = catalog.load_table(target.name)
+    if table.properties.get(names.CLAIM) != target.claim:
+        raise no_table(target)
+    return table
 
 
 def _total(table: Table, of: str) -> int | None:

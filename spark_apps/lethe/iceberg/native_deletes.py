@@ -6,7 +6,7 @@ PyIceberg does not read to which file a deletion vector applies, so this module 
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -60,14 +60,8 @@ def native_deletes(io: FileIO, manifests: Iterable[ManifestFile]) -> NativeDelet
     of_file: dict[str, set[str]] = {}
     of_spec: dict[int, set[str]] = {}
     of_any: set[str] = set()
-    for manifest in manifests:
-        if manifest.content != ManifestContent.DELETES:
-            continue
-        with io.new_input(manifest.manifest_path).open() as stream:
-            reader = fastavro.reader(stream)
-            entries = [e for e in reader if e["status"] != DELETED]
-            of_table = _is_of_unpartitioned_spec(reader.metadata)
-        for file in (e["data_file"] for e in entries):
+    for manifest, files, of_table in _delete_files(io, manifests):
+        for file in files:
             name, path = _name(file), referenced(file)
             if path is not None:
                 of_file.setdefault(path, set()).add(name)
@@ -76,6 +70,44 @@ def native_deletes(io: FileIO, manifests: Iterable[ManifestFile]) -> NativeDelet
             else:
                 of_spec.setdefault(manifest.partition_spec_id, set()).add(name)
     return NativeDeleteFiles(_frozen(of_file), _frozen(of_spec), frozenset(of_any))
+
+
+@dataclass(frozen=True)
+class DeletedRows:
+    """How many deleted rows the entries of delete files name. Rows that two of them delete count twice."""
+
+    of_file: Mapping[str, int]
+    """Path of the only data file -> rows."""
+    of_several: int
+    """Of delete files that may apply to several data files: rows, or values of equality deletes."""
+
+
+def deleted_rows(io: FileIO, manifests: Iterable[ManifestFile]) -> DeletedRows:
+    """Count the deleted rows in the manifests of a snapshot."""
+    of_file: dict[str, int] = {}
+    of_several = 0
+    for _, files, _ in _delete_files(io, manifests):
+        for file in files:
+            path, rows = referenced(file), int(file["record_count"])
+            if path is None:
+                of_several += rows
+            else:
+                of_file[path] = of_file.get(path, 0) + rows
+    return DeletedRows(of_file, of_several)
+
+
+def _delete_files(
+    io: FileIO, manifests: Iterable[ManifestFile]
+) -> Iterator[tuple[ManifestFile, list[Mapping[str, Any]], bool]]:
+    """The manifests of deletes, the live delete files in each, and whether its partition spec is unpartitioned."""
+    for manifest in manifests:
+        if manifest.content != ManifestContent.DELETES:
+            continue
+        with io.new_input(manifest.manifest_path).open() as stream:
+            reader = fastavro.reader(stream)
+            files = [e["data_file"] for e in reader if e["status"] != DELETED]
+            of_table = _is_of_unpartitioned_spec(reader.metadata)
+        yield manifest, files, of_table
 
 
 def _frozen(deletes: Mapping[Any, set[str]]) -> dict[Any, frozenset[str]]:
@@ -120,11 +152,7 @@ def holds_values(file: Mapping[str, Any]) -> bool:
 def vectors(io: FileIO, manifests: Iterable[ManifestFile]) -> dict[str, frozenset[PositionDeletes]]:
     """The deletion vectors in the manifests of a snapshot, by the path of their data file."""
     vectors_by_file: dict[str, set[PositionDeletes]] = {}
-    for manifest in manifests:
-        if manifest.content != ManifestContent.DELETES:
-            continue
-        with io.new_input(manifest.manifest_path).open() as stream:
-            files = [e["data_file"] for e in fastavro.reader(stream) if e["status"] != DELETED]
+    for _, files, _ in _delete_files(io, manifests):
         for file in files:
             offset, path = file.get("content_offset"), referenced(file)
             if offset is not None and path is not None:

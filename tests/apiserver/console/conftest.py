@@ -1,8 +1,9 @@
-"""A real browser before a real gateway, which shows three tables."""
+"""A real browser before a real gateway, which shows three Datasets in one namespace, none in another, thousands in a third."""
 
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from lethe import batches_table as tracking
-from lethe.kube import DATASETS
+from lethe.kube import DATASETS, LEASES
 from lethe.ledger.ledger import BatchState
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
@@ -23,7 +24,8 @@ from tests.support.gateway_site import READS, Site, running_site
 from tests.support.servers.gateway import role
 from tests.support.tables import commit
 
-MANY = 10_000  # batches of the Dataset `many`
+MANY = 10_000  # batches of the Dataset `many`, and Datasets of the namespace `fleet`
+LIVES_FOR_EVER = 10**8  # seconds: no operator is here to renew the Lease
 HOSTILE_IDS = (
     "<script>alert('id')</script>",
     "\u202egnp.exe\u2066 \u05e9\u05dc\u05d5\u05dd",
@@ -57,12 +59,14 @@ STATUS: dict[str, Any] = {
         "evictBy": {"time": "2026-03-04T12:00:00Z", "possibleUntilTime": "2026-03-04T10:30:00Z"},
     },
     "consolidation": {"decision": "Later", "reason": "BelowTriggers", "message": "1 batch waits, 10 bytes."},
+    "table": {**gateway_lake.DATASET_STATUS["table"], "rows": 5_210},
 }
 
 
 MANY_STATUS: dict[str, Any] = {
     **gateway_lake.DATASET_STATUS,
     "batches": {"promoted": MANY, "reverted": 12, "refused": 0},
+    "table": {"rows": 49_995_000},
     "buffer": {"batches": 3, "bytes": 7_340_032, "oldestBatchTime": "2026-11-25T11:58:30Z"},
     "tombstones": {"active": 12, "rows": 61_480},
     "consolidation": {"decision": "Running", "reason": "Triggered", "message": "3 batches, 7.0 MiB."},
@@ -94,23 +98,79 @@ POLICY = resource(
 )
 
 
+LOGS = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "Role",
+    "metadata": {"name": "logs", "namespace": "default"},
+    "rules": [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]},
+    ],
+}
+
+
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The editor may change what the analyst only sees."""
     reader = role("reader", "default", *READS, ("datasets/batches", "get"))
     editor = role("editor", "default", ("restatements", "create"), ("datasets", "patch"))
-    people = {"analyst": [reader], "editor": [reader, editor]}
+    people = {"analyst": [reader], "editor": [reader, editor, LOGS]}
+    people |= {name: [role(f"reader-{name}", name, *READS, ("datasets/batches", "get"))] for name in ("empty", "fleet")}
     others = {"many": _many(), "hostile": _hostile()}
     documents = [POLICY, *(gateway_lake.dataset(name, table=f"air.{name}") for name in others)]
     folder = tmp_path_factory.mktemp("console")
-    with running_site(folder, people, documents, LETHE_WATCH_NAMESPACES="default") as found:
+    namespaces = ("empty", "fleet")
+    with running_site(
+        folder, people, documents, namespaces, LETHE_WATCH_NAMESPACES=",".join(("default", *namespaces))
+    ) as found:
         for name, batches in others.items():
             table = f"air.{name}"
             commit(gateway_lake.flights_table(found.catalog, f"default/{name}", table), *batches)
             tracking.bring_up_to_date(found.catalog, table, "batch_id", tracking.TrackingUpdate(create=True))
         for name, status in (("flights", STATUS), ("hostile", HOSTILE_STATUS), ("many", MANY_STATUS)):
             found.server.kube.patch(DATASETS, "default", name, {"status": status}, "status")
+        _operate(found, "lethe-system/lethe")
         yield found
+
+
+def _operate(site: Site, holder: str) -> None:
+    """Hold the Lease of the namespace, as an operator does."""
+    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    spec = {"holderIdentity": holder, "renewTime": now, "leaseDurationSeconds": LIVES_FOR_EVER}
+    document = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "lethe-operator"}}
+    site.server.kube.create(LEASES, "default", {**document, "spec": spec})
+
+
+@pytest.fixture(scope="session")
+def fleet(site: Site) -> None:
+    """Thousands of Datasets in the namespace `fleet`, of which a few need attention."""
+
+    def create(n: int) -> None:
+        name = f"feed-{n:05}"
+        site.server.kube.create(DATASETS, "fleet", gateway_lake.dataset(name, table=f"air.feed_{n}"))
+        site.server.kube.patch(DATASETS, "fleet", name, {"status": fleet_status(n)}, "status")
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(create, range(MANY)))
+
+
+def fleet_status(n: int) -> dict[str, Any]:
+    """Of the n-th Dataset: each thousandth is not ready, and each seventh has waiting batches."""
+    ready = {**gateway_lake.DATASET_STATUS["conditions"][0], "type": "Ready"}
+    if n % 1000 == 999:
+        ready |= {"status": "False", "reason": "CatalogUnavailable", "message": "The catalog does not answer."}
+    ended = {"phase": "Succeeded", "batches": 4, "rows": 40_000, "message": "4 batches promoted."}
+    time = f"{datetime.now(UTC) - timedelta(minutes=n % 50):%Y-%m-%dT%H:%M:%SZ}"
+    return {
+        "conditions": [ready],
+        "table": {"rows": 1_000 * n, "formatVersion": 2},
+        "batches": {"promoted": 10 * n, "reverted": n % 3, "refused": 0},
+        "buffer": {"batches": 3, "bytes": 3_000_000, "oldestBatchTime": time} if n % 7 == 0 else {"batches": 0},
+        "tombstones": {"active": n % 3},
+        "vacuum": {"decision": "Later", "reason": "BelowTriggers", "message": f"{n % 3} of 100 tombstones."},
+        "runs": [{**gateway_lake.run(f"feed-{n:05}-c-1"), **ended, "startTime": time, "finishTime": time}],
+    }
 
 
 def _many() -> list[Any]:
@@ -155,16 +215,19 @@ class Person:
     def path(self) -> str:
         return self.page.url.removeprefix(self.site.gateway.url)
 
-    def picture(self, name: str) -> None:
-        """Take a picture for the docs."""
-        if PICTURES:
-            self.page.screenshot(path=Path(PICTURES) / f"{name}.png", full_page=True)
+    def picture(self, name: str, folder: str = PICTURES) -> None:
+        """Take a picture.
+
+        Args:
+            folder: "": take none.
+        """
+        if folder:
+            self.page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
     def violations(self) -> list[str]:
-        """What axe-core finds serious or critical."""
+        """What axe-core finds."""
         found = Axe().run(self.page).response["violations"]
-        bad = [v for v in found if v["impact"] in ("serious", "critical")]
-        return [f"{v['id']}: {node['html'][:200]}" for v in bad for node in v["nodes"]]
+        return [f"{v['id']}: {node['html'][:200]}" for v in found for node in v["nodes"]]
 
 
 OpenBrowser = Callable[..., Any]

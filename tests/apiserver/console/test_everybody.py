@@ -13,7 +13,12 @@ from tests.apiserver.console.conftest import HOSTILE_IDS, MANY, D, OpenBrowser, 
 PAGES = (
     "/console/",
     "/console/default/datasets",
+    "/console/-/search",
+    "/console/-/search?q=f",
+    "/console/default/attention",
     D,
+    f"{D}/table",
+    f"{D}/runs/flights-1",
     f"{D}/batches",
     f"{D}/batch?id=B",
     f"{D}/restate?operation=Replay&batch=A",
@@ -34,7 +39,7 @@ HOSTILE = "/console/default/datasets/hostile/batches"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_has_serious_barriers(someone: OpenBrowser, scheme: str) -> None:
+def test_axe_finds_nothing_on_any_page(someone: OpenBrowser, scheme: str) -> None:
     me: Person = someone(color_scheme=scheme)
     me.open("/console/")
     found = {"login": me.violations()}

@@ -35,6 +35,34 @@ def test_an_analyst_finds_out_what_happened_to_a_batch(someone: OpenBrowser) -> 
     me.picture("console-batch")
 
 
+def test_an_engineer_on_call_sees_the_state_and_searches_what_somebody_has_named(someone: OpenBrowser) -> None:
+    """The most urgent things, then the figures; a batch, a run with its log, and a request are found by what people know."""
+    me: Person = someone("editor")
+    operator = me.page.locator("dl.numbers div").filter(has_text="Operator")
+    expect(operator).to_contain_text("acts")
+    expect(me.page.locator("dl.numbers div").filter(has_text="Rows")).to_contain_text("50,000,210")
+
+    search = me.page.get_by_role("searchbox")
+    search.fill("2026/09999")
+    search.press("Enter")
+    me.page.get_by_role("link", name="2026/09999").click()
+    expect(me.page.get_by_role("heading", level=1)).to_contain_text("2026/09999")
+
+    search.fill("many-v-19c2")
+    search.press("Enter")
+    me.page.get_by_role("link", name="many-v-19c2").click()
+    expect(me.page.get_by_text("214 files rewritten")).to_be_visible()
+    expect(me.page.get_by_text("The cluster has no log of it")).to_be_visible()
+
+    search.fill("SENT TWICE")
+    search.press("Enter")
+    me.page.get_by_role("link", name="revert-b").click()
+    me.page.get_by_role("link", name="flights", exact=True).click()
+    me.page.get_by_role("link", name="Table", exact=True).click()
+    expect(me.page.get_by_role("region", name="Columns").get_by_role("row")).to_have_count(3)
+    expect(me.page.get_by_role("region", name="Snapshots")).to_contain_text("main")
+
+
 def test_an_analyst_gets_yaml_for_git_and_may_apply_nothing(someone: OpenBrowser) -> None:
     me: Person = someone("analyst")
     me.open(f"{D}/batches")

@@ -1,0 +1,62 @@
+"""What the console shows of a table itself."""
+
+from dataclasses import replace
+
+import pytest
+from lethe.iceberg.native_deletes import DeletedRows
+from lethe_gateway.problems import Kind, Problem
+from lethe_gateway.tables import describing
+from lethe_gateway.tables.describing import describe
+from pyiceberg.catalog import Catalog
+
+from tests.support.gateway_lake import fill, flights_table
+from tests.tables.lethe_gateway.test_indexed_tables import TARGET
+
+
+def test_a_table_is_described_by_its_metadata(catalog: Catalog) -> None:
+    table = flights_table(catalog)
+    fill(catalog, table)
+    table.refresh()
+    head = table.current_snapshot()
+    assert head is not None
+
+    found = describe(TARGET)
+
+    assert [c.name for c in found.columns] == list(table.schema().column_names)
+    assert (found.snapshots[0].id, found.snapshots[0].refs) == (head.snapshot_id, ("main",))
+    assert found.snapshots_count == len(table.metadata.snapshots)
+    assert {s.operation for s in found.snapshots} >= {"append"}
+    assert found.deletes is not None
+    assert (found.deletes.files, found.deletes.rows) == ((), 0)
+
+
+def test_files_with_the_most_deleted_rows_come_first(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = flights_table(catalog)
+    fill(catalog, table)
+    table.refresh()
+    path = next(iter(table.scan().plan_files())).file.file_path
+    deleted = DeletedRows({path: 1, "s3://b/gone.parquet": 5}, of_several=3)
+    monkeypatch.setattr(describing, "deleted_rows", lambda *_: deleted)
+
+    found = describe(TARGET).deletes
+
+    assert found is not None
+    assert [(f.path, f.deleted) for f in found.files] == [("s3://b/gone.parquet", 5), (path, 1)]
+    assert (found.files[0].rows, (found.files[1].rows or 0) > 0) == (None, True)
+    assert (found.files_count, found.rows, found.of_several) == (2, 6, 3)
+
+
+def test_of_a_table_with_too_many_files_no_manifest_is_read(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(catalog, flights_table(catalog))
+    monkeypatch.setattr(describing, "ENTRIES_AT_MOST", 0)
+
+    assert describe(TARGET).deletes is None
+
+
+def test_the_table_of_another_dataset_is_not_described(catalog: Catalog) -> None:
+    fill(catalog, flights_table(catalog))
+
+    with pytest.raises(Problem) as error:
+        describe(replace(TARGET, claim="default/other"))
+
+    assert error.value.kind is Kind.NO_TABLE
