@@ -115,7 +115,7 @@ generate: venv ## write what is generated from models, reasons and commands: crd
 docs-notebooks: venv ## execute docs/notebooks again, and store what their cells show
 	@$(BIN)/python docs/run_notebooks.py
 docs-pictures: ## take the pictures of the console again, in a real browser
-	@LETHE_SCREENSHOTS=$(CURDIR)/docs/images $(TEST) test tests/apiserver/console
+	@LETHE_SCREENSHOTS=$(CURDIR)/docs/images $(TEST) all tests/apiserver/console
 console-screens: ## pictures of all pages of the console with 0, 3 and 10,000 Datasets, light, dark and phone, in build/screens
 	@LETHE_SCREENS=$(CURDIR)/build/screens $(TEST) all tests/apiserver/console/test_screens.py
 docs-engines: ## measure what other engines find in Lethe's tables, into docs/engines.md (TRINO_JAVA_HOME: a JDK 25 or later)

@@ -122,8 +122,9 @@ def search(
     searched = [namespace] if namespace else _own(services, caller)
     known = namespaces_of(services, caller, searched) if wanted else []
     found = [_searched(services, caller, namespace, dataset, wanted) for namespace in known]
+    shown_in = searched[0] if len(searched) == 1 else ""
     return pages.page(
-        request, "search.html", namespace=namespace, section="search", q=wanted, dataset=dataset, found=found
+        request, "search.html", namespace=shown_in, section="search", q=wanted, search_in=dataset, found=found
     )
 
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 READ: Final = 500  # resources of one request to the API server
-PATIENCE_SECONDS: Final = 0.5
+PATIENCE_SECONDS: Final = 0.25
 """How long a request waits for the end of the first reading. Then it shows what has been read."""
 IDLE_SECONDS: Final = 120.0
 """A list that nobody has asked for in this time is forgotten."""

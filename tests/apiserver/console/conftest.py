@@ -98,16 +98,18 @@ POLICY = resource(
 )
 
 
-LOGS = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "Role",
-    "metadata": {"name": "logs", "namespace": "default"},
-    "rules": [
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
-        {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
-        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]},
-    ],
-}
+def looking(namespace: str) -> dict[str, Any]:
+    """The Role of those who may see logs of runs, and whether an operator acts."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": f"looking-{namespace}", "namespace": namespace},
+        "rules": [
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+            {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]},
+        ],
+    }
 
 
 @pytest.fixture(scope="session")
@@ -115,8 +117,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The editor may change what the analyst only sees."""
     reader = role("reader", "default", *READS, ("datasets/batches", "get"))
     editor = role("editor", "default", ("restatements", "create"), ("datasets", "patch"))
-    people = {"analyst": [reader], "editor": [reader, editor, LOGS]}
-    people |= {name: [role(f"reader-{name}", name, *READS, ("datasets/batches", "get"))] for name in ("empty", "fleet")}
+    people = {"analyst": [reader], "editor": [reader, editor, looking("default")]}
+    of_others = {name: role(f"reader-{name}", name, *READS, ("datasets/batches", "get")) for name in ("empty", "fleet")}
+    fleet = [of_others["fleet"], looking("fleet")]
+    people |= {"empty": [of_others["empty"]], "fleet": fleet, "newcomer": fleet}
     others = {"many": _many(), "hostile": _hostile()}
     documents = [POLICY, *(gateway_lake.dataset(name, table=f"air.{name}") for name in others)]
     folder = tmp_path_factory.mktemp("console")
@@ -130,16 +134,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             tracking.bring_up_to_date(found.catalog, table, "batch_id", tracking.TrackingUpdate(create=True))
         for name, status in (("flights", STATUS), ("hostile", HOSTILE_STATUS), ("many", MANY_STATUS)):
             found.server.kube.patch(DATASETS, "default", name, {"status": status}, "status")
-        _operate(found, "lethe-system/lethe")
+        for namespace in ("default", "fleet"):
+            _operate(found, namespace)
         yield found
 
 
-def _operate(site: Site, holder: str) -> None:
+def _operate(site: Site, namespace: str) -> None:
     """Hold the Lease of the namespace, as an operator does."""
     now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
-    spec = {"holderIdentity": holder, "renewTime": now, "leaseDurationSeconds": LIVES_FOR_EVER}
+    spec = {"holderIdentity": "lethe-system/lethe", "renewTime": now, "leaseDurationSeconds": LIVES_FOR_EVER}
     document = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "lethe-operator"}}
-    site.server.kube.create(LEASES, "default", {**document, "spec": spec})
+    site.server.kube.create(LEASES, namespace, {**document, "spec": spec})
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,13 @@
 """A console on parts in memory, and a browser session without a browser."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from lethe_gateway.resources.following import Followers
 
 from tests.support.gateway_parts import TOKEN, Parts
 
@@ -39,8 +41,21 @@ class Session:
         return self.post("/console/-/login", key=key, token=token, next=wanted)
 
 
+_FOLLOWERS: list[Followers] = []
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    """What sessions follow ends with the test. The next request of a session that others use follows it again."""
+    yield
+    for followers in _FOLLOWERS:
+        followers.close()
+
+
 def a_session(parts: Parts, logged_in: bool = True) -> Session:
-    session = Session(parts, parts.client(token=""))
+    client = parts.client(token="")
+    _FOLLOWERS.append(client.app.state.services.followers)  # type: ignore[attr-defined]
+    session = Session(parts, client)
     if logged_in:
         assert session.log_in().status_code == 303
     return session
