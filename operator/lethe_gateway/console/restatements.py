@@ -8,8 +8,7 @@ from typing import Annotated, Any, Final
 
 import yaml
 from fastapi import APIRouter, Query, Request, Response
-from lethe.contract.run import REQUESTED_BY
-from lethe.kube import DATASETS, RESTATEMENTS
+from lethe.kube import RESTATEMENTS
 from lethe.restatement.repeats import FAILED
 
 from lethe_gateway.api.batches import erasure_page, record_of
@@ -23,7 +22,7 @@ from lethe_gateway.api.documents import (
     ResourceName,
     ServicesOf,
 )
-from lethe_gateway.api.restatements import chosen_by, created
+from lethe_gateway.api.restatements import created
 from lethe_gateway.console import attention, drafts, pages, rows
 from lethe_gateway.console.datasets import dataset_name
 from lethe_gateway.console.drafts import Draft
