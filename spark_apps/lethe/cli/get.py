@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 import pyarrow as pa
@@ -117,8 +117,8 @@ def _rows(opened: Opened, batch: str, entry: BatchEntry | None, at: int | dateti
     if column is None:
         raise InputError("NoBatchColumn", f"{opened.name} has no batch column. Name it with --batch-column.")
     columns = [f.name for f in schema.fields if f.name != column]
-    of_batch = EqualTo(column, batch)  # type: ignore[call-arg, misc]  # PyIceberg's models hide their constructors
-    return scan(opened.table, columns=columns, filter=of_batch, snapshot_id=snapshot_id)
+    equal: Any = EqualTo  # PyIceberg's models hide their constructors from mypy
+    return scan(opened.table, columns=columns, filter=equal(column, batch), snapshot_id=snapshot_id)
 
 
 def _unknown(opened: Opened, batch: str) -> InputError:
