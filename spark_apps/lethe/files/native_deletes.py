@@ -1,7 +1,7 @@
 """Plans Iceberg's native deletes for a change of the ledger: which batches and positions they must hide, or show again. Pure.
 
 The ledger stays the source of truth. A reverted batch is masked: native deletes hide its rows from readers without the ledger, in
-the same snapshot as its tombstone. A file without other rows is dropped. An Undo removes the mask, if that shows every row of the
+the same snapshot as its tombstone. A file without other rows stays. An Undo removes the mask, if that shows every row of the
 batch and no other row.
 """
 
