@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe.base import names
 from lethe.base.ids import batch_folder
+from lethe.contract.checks import CheckSpec
 from lethe.contract.result import Phase
 from lethe.contract.run import BufferRef, ConsolidationMode, ConsolidationSpec, CreateTable, RunKind, RunSpec, TableRef
 from lethe.contract.settings import RunFamily
@@ -48,7 +50,7 @@ from bench.lake import (
     total_records,
 )
 from bench.processes import Measured, carry_out, consolidation
-from bench.report import MIB, SECONDS, Cell, Goal, Part, View, goal, ratio, results_of
+from bench.report import MIB, SECONDS, Cell, Goal, Part, Result, View, goal, ratio, results_of
 from bench.runner import Suite, program, sizes
 from bench.timing import failure, say, seconds_of
 from tests.support.servers import s3 as servers
@@ -122,6 +124,33 @@ def growth(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
     return {"results": results}
 
 
+CHECKS: Final = tuple(
+    CheckSpec.model_validate(check)
+    for check in (
+        {"name": "key", "unique": ["flight", "tailnum", "origin", "dest", "dep_time", "arr_time", "sched_dep_time"]},
+        {"name": "whole", "notNull": ["day", "flight", "carrier"]},
+        {"name": "delay", "range": {"column": "dep_delay", "min": -60, "max": 3000}},
+        {"name": "tail", "pattern": {"column": "tailnum", "matches": "^N[0-9]+$"}},
+        {"name": "rows", "rowCount": {"min": 1, "ofLast": 10, "atLeastPercent": 1, "atMostPercent": 100_000}},
+    )
+)
+CHECKED_ROUNDS: Final = 3
+
+
+def checks(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
+    """The same small files without and with five checks, in turns, each time into a new table."""
+    made = _fill(lake.home, scale.per_run)
+    ids, place = [producer.batch_id(n) for n in range(scale.per_run)], _Place(f"file://{lake.home}/buffer")
+    results: list[dict[str, Any]] = []
+    for round_, with_checks in product(range(CHECKED_ROUNDS), (False, True)):
+        table = f"run.checks_{round_}_{len(results) % 2}"
+        measured = _measured(lake, scale, place, table, ids, CHECKS if with_checks else ())
+        if "error" not in measured:
+            _checked(place, table, [measured], made.rows)
+        results.append({"checks": len(CHECKS) if with_checks else 0, **measured})
+    return {"results": results}
+
+
 @dataclass(frozen=True)
 class _Place:
     """Where a buffer and a table are."""
@@ -149,9 +178,18 @@ def _fill(folder: Path, count: int) -> producer.Produced:
     return producer.fill(buffer, 0, count)
 
 
-def _measured(lake: Lake, scale: ConsolidationScale, place: _Place, table: str, ids: Sequence[str]) -> dict[str, Any]:
+def _measured(
+    lake: Lake,
+    scale: ConsolidationScale,
+    place: _Place,
+    table: str,
+    ids: Sequence[str],
+    checks: tuple[CheckSpec, ...] = (),
+) -> dict[str, Any]:
     try:
         spec = consolidation(place.buffer, table, ids, catalog=place.catalog)
+        assert spec.consolidation is not None
+        spec = spec.model_copy(update={"consolidation": spec.consolidation.model_copy(update={"checks": checks})})
         done = carry_out(lake.home, spec, scale.driver_memory)
     except RuntimeError as e:
         say(f"  {len(ids):,} files: FAILED, {failure(e)}")
@@ -440,6 +478,7 @@ RATES: Final = {"sustained": (5_000_000, ""), "s3": (3_000_000, " on an S3 serve
 REGISTERED_A_MINUTE: Final = {"register": (100_000, ""), "register-s3": (60_000, " on an S3 server")}
 # What is called "not growing": the least that two windows of equal commits differ by on a machine that does other things.
 GROWTH: Final = 1.25
+CHECKS_COST: Final = 1.1
 RUN_CELLS: Final = (
     SECONDS,
     Cell("CPU seconds", "cpu_seconds"),
@@ -461,9 +500,17 @@ def goals(parts: Mapping[str, Part]) -> list[Goal]:
             rates = [r["per_minute"] for r in results_of(parts, name) if "per_minute" in r]
             text = f"at least this many files registered a minute{where}, the median of all commits"
             found.append(goal(text, round(statistics.median(rates)) if rates else None, limit, at_least=True))
+    if "checks" in parts:
+        text = "five checks : none, the median seconds of consolidations of the same files in turns, at most"
+        found.append(goal(text, _cost_of_checks(results_of(parts, "checks")), CHECKS_COST))
     if "commits" in parts:
         found.append(growth_goal("commits", parts["commits"]))
     return found
+
+
+def _cost_of_checks(results: Sequence[Result]) -> float | None:
+    seconds = {n: [r["seconds"] for r in results if r["checks"] == n and "error" not in r] for n in (0, len(CHECKS))}
+    return ratio(*(statistics.median(s) if s else None for s in (seconds[len(CHECKS)], seconds[0])))
 
 
 def growth_goal(what: str, part: Part) -> Goal:
@@ -487,6 +534,7 @@ SUITE = Suite(
         "sustained": sustained,
         "s3": on_s3,
         "growth": growth,
+        "checks": checks,
         "register": register_local_files,
         "register-s3": register_on_s3,
         "rivals": one_by_one,
@@ -496,6 +544,7 @@ SUITE = Suite(
     goals=goals,
     views=(
         View("Runs", ("sustained", "s3", "growth"), ("files",), cells=RUN_CELLS),
+        View("With and without checks", ("checks",), ("files", "checks"), cells=RUN_CELLS),
         View(
             "Registered as they are",
             ("register", "register-s3"),

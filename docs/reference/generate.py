@@ -81,14 +81,15 @@ def _fields(schema: dict[str, Any], path: str, with_requirements: bool) -> Itera
 
 def _type(field: dict[str, Any]) -> str:
     if field.get("x-kubernetes-int-or-string"):
-        return "quantity"
+        return "quantity" if "x-kubernetes-validations" in field else "integer or text"
     if "enum" in field:
         return "one of " + ", ".join(f"`{value}`" if value != "" else '`""`' for value in field["enum"])
     if field.get("format") == "date-time":
         return "time"
     if field["type"] == "array":
         inner = field["items"]
-        return f"list of {'objects' if inner['type'] == 'object' else inner['type'] + 's'}"
+        one = inner.get("type", "value")
+        return f"list of {one}s"
     if "additionalProperties" in field:
         return "map of strings"
     return str(field["type"])

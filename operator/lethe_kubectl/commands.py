@@ -37,6 +37,7 @@ from lethe_kubectl.replacement import ReplacementPlace, put_replacement
 from lethe_kubectl.selection import Selection, require_some, selected, selection_options
 from lethe_kubectl.status import HEADERS, OPTIONAL, WIDE, WaitGoal, rows
 from lethe_kubectl.target import Choice, Connection, connected
+from lethe_kubectl.vacuum import approve_vacuum
 from lethe_kubectl.why import Related
 from lethe_kubectl.why import why as answer_why
 
@@ -153,6 +154,30 @@ def revert(dataset: str, batch: tuple[str, ...], selection: Selection, note: Not
     require_some(batch, selection)
     batch = selected(selection, Operation.REVERT, dataset, batch, how)
     _create(manifests.revert(dataset, batch, note), **how)
+
+
+@click.command()
+@click.argument("dataset", shell_complete=lookup.datasets)
+@click.argument("batch", nargs=-1)
+@click.option("--plan", "digest", default="", help="Of a vacuum: approve only the plan with this digest. Default: ask.")
+@selection_options
+@note_options
+@change_options
+@target_options
+def approve(
+    dataset: str, batch: tuple[str, ...], digest: str, selection: Selection, note: Note, choice: Choice, **how: Any
+) -> None:
+    """Approve batches of a DATASET that checks hold, so that the next consolidation promotes them.
+
+    Without batches: approve its planned vacuum. Prints the plan, and asks unless --plan names it.
+    """
+    if not batch and not selection:
+        approve_vacuum(dataset, digest, choice, **how)
+        return
+    if digest:
+        raise click.UsageError("Name batches or a --plan, not both.")
+    batch = selected(selection, Operation.APPROVE, dataset, batch, {"choice": choice, **how})
+    _create(manifests.approve(dataset, batch, note), choice=choice, **how)
 
 
 @click.command()

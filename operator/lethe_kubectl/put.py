@@ -8,7 +8,7 @@ different files never mix.
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from lethe.buffer.digest import WaitingBatch
 from lethe.buffer.upload import BufferUpload, Known, LocalFile, judge_entry, plan_upload, strangers
 from lethe.cli.output import print_document, progress, working
 from lethe.client import GatewayClient
+from lethe.contract.checks import CheckSpec
 from lethe.contract.dataset import BufferSpec
 from lethe.contract.settings import RFC_4180, BufferLayout, ConsolidationMode, SchemaEvolution
 from lethe.decoder.process import NoDecoder
@@ -29,8 +30,9 @@ from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
 from lethe.ingest.buffer_files import FileOutcome, Reader, ReadSettings
 from lethe.ingest.buffer_store import FileTask
+from lethe.ingest.check_conditions import checks_of
 from lethe.ingest.checking import check_files, columns_of
-from lethe.ingest.schema_fit import named_folders, path_columns
+from lethe.ingest.schema_fit import known_columns, named_folders, path_columns
 from lethe.ledger.ledger import BatchEntry, get_many
 from lethe.storage.object_store import ObjectStore, open_store
 from lethe_operator.resources.dataset import Dataset, parse_dataset
@@ -61,6 +63,7 @@ def check_local_files(
     buffer: BufferSpec,
     add_columns: bool,
     on_file: Callable[[], object],
+    checks: Sequence[CheckSpec] = (),
 ) -> int:
     """Read all rows, with the code of consolidations.
 
@@ -69,26 +72,30 @@ def check_local_files(
         files: By their paths in the batch, whose folders may name values.
         add_columns: `spec.schemaEvolution` is AddColumns.
         on_file: Called after each file.
+        checks: What must hold for the batch. If one would hold it, a line on standard error says so.
 
     Returns:
         Their number.
 
     Raises:
         InputError: With the reason and the message with which the batch would be refused, or `UnsupportedColumn`,
-            `NotChecked`.
+            `InvalidCheck`, `NotChecked`.
     """
     try:
         columns = columns_of(table.schema())
+        made = checks_of(checks, table.schema(), known_columns(columns))
     except InputError as e:
         raise InputError(e.reason, f"{e.message}. Put the files with --no-check.") from None
     tasks = _tasks(batch_id, files)
-    settings = _read_settings(table, batch_column, buffer, add_columns)
+    settings = replace(_read_settings(table, batch_column, buffer, add_columns), checks=made)
     try:
         checked = check_files(columns, tasks, settings, on_file=on_file)
     except NoDecoder as e:
         raise InputError("NotChecked", f"The files cannot be checked here: {e}. Put them with --no-check.") from None
     if checked.refusal is not None:
         raise InputError(checked.refusal.reason, f"{checked.refusal.message}. Nothing was put into the buffer.")
+    if checked.hold is not None:
+        click.echo(f"lethe: batch {batch_id} will be held until somebody approves it: {checked.hold.message}", err=True)
     return checked.rows or 0
 
 
@@ -298,11 +305,14 @@ def _begin(target: BufferTarget, batch: LocalBatch) -> BegunBatch | Outcome:
 
 
 def _rows_together(target: BufferTarget, batches: Sequence[BegunBatch]) -> dict[str, int]:
-    """The rows of small batches that fit, by batch id, read by one decoder. The others have to be checked alone."""
+    """The rows of small batches that fit, by batch id, read by one decoder. The others have to be checked alone.
+
+    With `spec.checks`, all have to.
+    """
     small = {b.upload.batch_id: b.files for b in batches if b.upload.bytes <= _SMALL_BYTES}
-    if target.table is None or not small:
-        return {}
     spec = target.dataset.spec
+    if target.table is None or not small or spec.checks:
+        return {}
     add_columns = spec.schema_evolution is SchemaEvolution.ADD_COLUMNS
     try:
         columns = columns_of(target.table.schema())
@@ -423,7 +433,8 @@ def _checked(of: Dataset, table: Table, batch_id: str, files: Mapping[str, Path]
         InputError: With the reason of the refusal.
     """
     add_columns = of.spec.schema_evolution is SchemaEvolution.ADD_COLUMNS
-    return check_local_files(table, of.spec.batch_column, batch_id, files, of.spec.buffer, add_columns, on_file)
+    spec = of.spec
+    return check_local_files(table, spec.batch_column, batch_id, files, spec.buffer, add_columns, on_file, spec.checks)
 
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)

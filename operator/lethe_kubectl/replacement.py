@@ -78,6 +78,8 @@ def put_replacement(
     upload = replacement_upload(of, batch_id, files, place.uri)
     store = open_store(upload.folder, catalogs.properties(of.spec.table.catalog))
     target = replace(target_of(of, [batch_id]), store=store)
+    unchecked = target.dataset.spec.model_copy(update={"checks": ()})  # they apply to batches of the buffer
+    target = replace(target, dataset=replace(target.dataset, spec=unchecked))
     outcome = put_and_show(target, upload, files, check, dry_run)
     text = f"{outcome.done}{' (not uploaded)' if dry_run else ''}: {outcome.text()}: {upload.folder}"
     click.echo(f"new batch {batch_id} {text}", err=True)

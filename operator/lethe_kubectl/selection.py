@@ -29,6 +29,7 @@ _LIVE: Final = frozenset({BatchState.PROMOTED})
 _STATES: Final = {
     Operation.REVERT: _LIVE,
     Operation.REPLAY: _LIVE,
+    Operation.APPROVE: frozenset({BatchState.HELD}),
     # Their bytes may still be in files.
     Operation.ERASE: frozenset({BatchState.PROMOTED, BatchState.REVERTED, BatchState.REPLACED}),
 }

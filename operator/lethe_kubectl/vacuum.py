@@ -1,4 +1,4 @@
-"""`lethe vacuum-now` and `lethe approve`: annotations of a Dataset, and the wait for the vacuum. I/O."""
+"""`lethe vacuum-now`, and `lethe approve` of a plan: annotations of a Dataset, and the wait for the vacuum. I/O."""
 
 import shlex
 from datetime import UTC, datetime
@@ -33,13 +33,16 @@ def vacuum_now(dataset: str, batches: tuple[str, ...], choice: Choice, **how: An
         _annotate(at, before, VACUUM_NOW, value, "vacuum requested", **how)
 
 
-@click.command()
-@click.argument("dataset", shell_complete=lookup.datasets)
-@click.option("--plan", "digest", default="", help="Approve only the plan with this digest. Default: ask.")
-@change_options
-@target_options
-def approve(dataset: str, digest: str, choice: Choice, **how: Any) -> None:
-    """Approve the planned vacuum of a DATASET. Prints the plan, and asks unless --plan names it."""
+def approve_vacuum(dataset: str, digest: str, choice: Choice, **how: Any) -> None:
+    """Approve the planned vacuum of a Dataset. Prints the plan, and asks unless the digest names it.
+
+    Args:
+        digest: Of the plan; "": any.
+        how: The options of `change_options`.
+
+    Raises:
+        InputError: `NothingToApprove`, `OtherPlan`.
+    """
     with connected(choice) as at:
         resource = one(at, "dataset", dataset)
         vacuum = dataset_status(resource).vacuum or VacuumStatus()
@@ -48,7 +51,7 @@ def approve(dataset: str, digest: str, choice: Choice, **how: Any) -> None:
             look = at.place.run(f"why dataset/{shlex.quote(dataset)}")
             raise InputError(
                 "NothingToApprove",
-                f"dataset/{dataset} has no vacuum that waits for approval. See: {look}",
+                f"dataset/{dataset} has no vacuum that waits for approval. To approve batches, name them. See: {look}",
             )
         if digest and digest != planned:
             raise InputError(

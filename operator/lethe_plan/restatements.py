@@ -119,6 +119,11 @@ def effect(
     if not result.succeeded:
         return refused(result.verdict)
     chosen = batches(request.batch_ids, table)
+    if request.operation is Operation.APPROVE:
+        text = f"{many(len(request.batch_ids), 'held batch')} will be promoted by the next consolidation"
+        return Effect(
+            (*lines, ("batches", text)), {"operation": str(request.operation), "approved": list(request.batch_ids)}
+        )
     if request.batch_ids:
         lines.append(("batches", str(chosen)))
     lines += _rows(request, result, added)

@@ -33,6 +33,7 @@ from lethe.ledger.format import INDEXED_FROM, Index, PartFormat
 from lethe.ledger.ledger import (
     EMPTY,
     BatchEntry,
+    BatchState,
     Carrier,
     Delta,
     Interval,
@@ -729,7 +730,7 @@ def changed_batches(
 
 
 def all_entries(part: Mapping[K, V]) -> Iterator[dict[K, V]]:
-    """Yield every entry of a part once, in groups. Keeps keys and one chunk in memory, not all entries.
+    """Yield every entry of a part once, in groups, those that changed last first. Keeps keys and one chunk in memory.
 
     Raises:
         LedgerError: A chunk is unreadable or the number of entries differs from the root.
@@ -752,6 +753,27 @@ def all_entries(part: Mapping[K, V]) -> Iterator[dict[K, V]]:
             f"the ledger's chunks hold {total} {part.name}; its root says {len(part)}. Restore its files, or roll the table "
             "back.",
         )
+
+
+def latest_rows(batches: Mapping[str, BatchEntry], count: int) -> tuple[int, ...]:
+    """The rows of the batches that were promoted last, the newest first.
+
+    Reads only the chunks that changed last, until they hold enough batches.
+
+    Args:
+        batches: Of a ledger.
+        count: How many of them.
+
+    Raises:
+        LedgerError: A chunk is unreadable.
+    """
+    promoted: list[BatchEntry] = []
+    for some in all_entries(batches):  # the newest first
+        promoted += (b for b in some.values() if b.state is BatchState.PROMOTED and b.rows is not None)
+        if len(promoted) >= count:
+            break
+    newest = sorted(promoted, key=lambda b: (b.time, b.id), reverse=True)[:count]
+    return tuple(b.rows for b in newest if b.rows is not None)
 
 
 def all_batches(batches: Mapping[str, BatchEntry]) -> Iterator[list[BatchEntry]]:

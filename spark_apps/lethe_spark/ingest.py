@@ -36,9 +36,11 @@ from lethe.ingest.buffer_files import (
 )
 from lethe.ingest.buffer_store import TRANSIENT_MARKER, FileTask
 from lethe.ingest.change_rows import Keyed
+from lethe.ingest.check_conditions import checks_of
 from lethe.ingest.checking import with_unknown_types
+from lethe.ingest.checks import BatchChecks, CheckFailure, FailedChecks, Screening
 from lethe.ingest.registrable import Footer, FooterReader, RegisterTarget
-from lethe.ingest.schema_fit import Evolution, named_folders, path_columns, plan_evolution, unknown_type
+from lethe.ingest.schema_fit import Evolution, known_columns, named_folders, path_columns, plan_evolution, unknown_type
 from lethe.writing.data_files import TableLayout, Unsupported
 from lethe.writing.tasks import (
     Block,
@@ -85,6 +87,7 @@ ONE_PASS_BYTES: Final = 1024 * 1024 * 1024
 """Up to this size one of Spark's tasks sorts the rows of a partition. Above it, several tasks share a partition."""
 SORTED_BYTES: Final = 512 * 1024 * 1024
 """Rows of one batch that a task of Arrow sorts in memory."""
+NO_SCREENING: Final = Screening()
 _ROWS_AT_ONCE: Final = 65_536
 _ROWS_PER_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 """Spark's setting of how many rows it sends to Python at a time."""
@@ -102,12 +105,15 @@ class Group:
     files: tuple[FileTask, ...]
 
 
-def pack(tasks: Sequence[FileTask], parallelism: int, whole_batches: bool = False) -> list[Group]:
+def pack(
+    tasks: Sequence[FileTask], parallelism: int, whole_batches: bool = False, undivided: bool = False
+) -> list[Group]:
     """Divide files, in the order of their batches, into groups of about equal work.
 
     Args:
         parallelism: How many tasks may run at the same time.
         whole_batches: All files of a batch are in the same range.
+        undivided: All files of a batch are in the same group, however large it becomes.
     """
     if not tasks:
         return []
@@ -118,7 +124,8 @@ def pack(tasks: Sequence[FileTask], parallelism: int, whole_batches: bool = Fals
     groups: list[list[FileTask]] = []
     load = share  # so that the first file begins a group
     for task in sorted(tasks, key=lambda t: (t.batch_id, t.uri)):
-        if not groups or load + _weight(task) / 2 > share or len(groups[-1]) >= most:
+        is_full = not groups or load + _weight(task) / 2 > share or len(groups[-1]) >= most
+        if is_full and not (undivided and groups and groups[-1][-1].batch_id == task.batch_id):
             groups.append([])
             load = 0
         groups[-1].append(task)
@@ -367,14 +374,16 @@ class BatchSource:
 
 @dataclass(frozen=True)
 class Ingested:
-    """The result. Each batch is in exactly one of `rows_per_batch`, `refused`, `wanting` and `unread`."""
+    """The result. Each batch is in exactly one of `rows_per_batch`, `refused`, `held`, `wanting` and `unread`."""
 
     files: tuple[DataFile, ...]
     """Uncommitted data files with the rows of the batches in `rows_per_batch`."""
     rows_per_batch: Mapping[str, int]
     """The number of rows, by batch id; includes batches without rows."""
     refused: tuple[RefusedBatch, ...] = ()
-    """Batches that cannot be used; each message names a file."""
+    """Batches that cannot be used; each message names a file or a check."""
+    held: tuple[RefusedBatch, ...] = ()
+    """Batches that fail a check and wait for a person."""
     wanting: Mapping[str, Sequence[tuple[str, pa.Schema]]] = field(default_factory=dict)
     """By batch id: the files that would fit a table with more columns, and these columns."""
     unread: tuple[RefusedBatch, ...] = ()
@@ -399,6 +408,7 @@ def write_batches(
     run_id: str,
     target_file_size_bytes: int | None = None,
     table_properties: Mapping[str, str] = MappingProxyType({}),
+    screening: Screening = NO_SCREENING,
 ) -> Ingested:
     """Write the batches as data files of the table, without committing them.
 
@@ -410,9 +420,10 @@ def write_batches(
             must have all other columns of the table, with the same type or one that can be converted safely.
         target_file_size_bytes: None: as the table's properties say.
         table_properties: PyIceberg's FileIO properties of the table.
+        screening: How batches are checked.
 
     Raises:
-        InputError: `BatchColumnType`, `UnknownType`.
+        InputError: `BatchColumnType`, `UnknownType`, `InvalidCheck`.
         TransientError: `BufferAway`, if the store failed.
         Exception: The errors of Spark.
     """
@@ -422,24 +433,27 @@ def write_batches(
         raise InputError("BatchColumnType", f"the batch column {batch_column} is {kind}, expected string")
     columns = with_unknown_types(to_arrow_schema(schema), table.schema)
     _require_writable(table, columns)
-    settings = replace(settings, path_columns=_path_columns(table))
+    checks = checks_of(screening.specs, table.schema, known_columns(columns))
+    settings = replace(settings, path_columns=_path_columns(table), checks=checks)
     reader = Reader(columns, settings)
     layout = layout_of(table, reader.target, batch_column, table_properties, run_id, target_file_size_bytes)
     tasks = [FileTask(s.id, o.key, o.size, o.etag, named_folders(o.key, s.folder)) for s in sources for o in s.objects]
     size = sum(t.size for t in tasks)
-    groups = _groups(tasks, table.spark.sparkContext.defaultParallelism, layout)
+    groups = _groups(tasks, table.spark.sparkContext.defaultParallelism, layout, undivided=bool(checks.of_keys))
     with read_files(table.spark, groups, reader, layout) as rows:
         errors = _by_batch(rows.outcomes)
         keys = _keys(rows.outcomes, settings.keyed, errors)
-        without = sorted({i for (i, _), t in rows.outcomes.items() if i in errors and t.rows})
+        failures = _failures(sources, checks, screening, rows.outcomes, errors)
+        unusable = errors.keys() | failures.keys()
+        without = sorted({i for (i, _), t in rows.outcomes.items() if i in unusable and t.rows})
         if layout is not None and fits_in_memory(layout, rows.facts.sizes):
             files = write_with_arrow(table, rows, layout, size, without)
         else:
             files = write_with_spark(table, rows, batch_column, run_id, target_file_size_bytes, size, without)
-        good = sum(t.rows for (i, _), t in rows.outcomes.items() if i not in errors)
+        good = sum(t.rows for (i, _), t in rows.outcomes.items() if i not in unusable)
         if sum(f.records for f in files) != good:
             raise RuntimeError(f"{good} rows were read, but {sum(f.records for f in files)} were written")
-        done = replace(_sorted_out(sources, files, rows.outcomes, errors), keys=keys)
+        done = replace(_sorted_out(sources, files, rows.outcomes, errors, failures), keys=keys)
         return done if layout is None else replace(done, partitions=_partitions(done.rows_per_batch, rows.facts))
 
 
@@ -464,11 +478,11 @@ def _path_columns(table: SparkTable) -> tuple[tuple[ColumnName, int], ...]:
     return path_columns(table.schema, PartitionSpec.model_validate_json(text))
 
 
-def _groups(tasks: Sequence[FileTask], parallelism: int, layout: TableLayout | None) -> list[Group]:
+def _groups(tasks: Sequence[FileTask], parallelism: int, layout: TableLayout | None, undivided: bool) -> list[Group]:
     """The files of each reading task. If the order of batches is not that of rows, all rows of a task are sorted together."""
     if layout is not None and not layout.batches_first:
-        return [replace(g, range=0) for g in pack(tasks, parallelism)]
-    return pack(tasks, parallelism, whole_batches=layout is not None and not layout.batches_in_order)
+        return [replace(g, range=0) for g in pack(tasks, parallelism, undivided=undivided)]
+    return pack(tasks, parallelism, layout is not None and not layout.batches_in_order, undivided)
 
 
 def _sorted_out(
@@ -476,16 +490,49 @@ def _sorted_out(
     files: tuple[DataFile, ...],
     outcomes: Tally,
     errors: Mapping[str, list[FileError]],
+    failures: Mapping[str, CheckFailure],
 ) -> Ingested:
     unread = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if any(f.unread for f in e))
     waits = {b.batch_id for b in unread}
     wanting = {i: columns for i, e in errors.items() if i not in waits and (columns := _columns_wanted(e))}
     refused = tuple(refusal_of(i, e) for i, e in sorted(errors.items()) if i not in waits and i not in wanting)
-    rows = {s.id: 0 for s in sources if s.id not in errors}
+    failed = {i: RefusedBatch.of(i, f.verdict) for i, f in failures.items()}
+    held = tuple(b for i, b in failed.items() if failures[i].is_held)
+    refused += tuple(b for i, b in failed.items() if not failures[i].is_held)
+    rows = {i: n for i, n in _rows_per_batch(sources, outcomes).items() if i not in errors and i not in failures}
+    return Ingested(files, rows, refused, held, wanting, unread)
+
+
+def _rows_per_batch(sources: Sequence[BatchSource], outcomes: Tally) -> dict[str, int]:
+    rows = {s.id: 0 for s in sources}
     for (batch_id, _), t in outcomes.items():
-        if batch_id in rows:
-            rows[batch_id] += t.rows
-    return Ingested(files, rows, refused, wanting, unread)
+        rows[batch_id] += t.rows
+    return rows
+
+
+def _failures(
+    sources: Sequence[BatchSource],
+    checks: BatchChecks,
+    screening: Screening,
+    outcomes: Tally,
+    errors: Mapping[str, list[FileError]],
+) -> dict[str, CheckFailure]:
+    """The batches without errors that fail a check, by id."""
+    if not checks.specs:
+        return {}
+    failed: dict[str, dict[str, FailedChecks]] = {}
+    for (batch_id, uri), t in outcomes.items():
+        if t.failed:
+            failed.setdefault(batch_id, {})[uri] = t.failed
+    found: dict[str, CheckFailure] = {}
+    for batch_id, rows in sorted(_rows_per_batch(sources, outcomes).items()):
+        if batch_id in errors:
+            continue
+        is_approved = batch_id in screening.approved
+        failure = checks.judge(rows, failed.get(batch_id, {}), screening.latest_rows, is_approved)
+        if failure is not None:
+            found[batch_id] = failure
+    return found
 
 
 def _partitions(batches: Iterable[str], facts: BlockFacts) -> dict[str, tuple[str, ...] | None]:
@@ -536,6 +583,7 @@ def write_into(
     batch_column: str,
     target_file_size_bytes: int | None = None,
     keyed: Mapping[str, Keyed] = MappingProxyType({}),
+    screening: Screening = NO_SCREENING,
 ) -> Ingested:
     """Write batches as data files of the table, and add columns to it if needed.
 
@@ -547,6 +595,7 @@ def write_into(
 
     Args:
         keyed: The batches that are change data, by id.
+        screening: How batches are checked.
 
     Raises:
         Exception: As `write_batches`.
@@ -563,7 +612,7 @@ def write_into(
         spec.buffer.csv or RFC_4180,
     )
     io_properties = table_properties(context)
-    first = write_batches(table, sources, settings, spec.run_id, target_file_size_bytes, io_properties)
+    first = write_batches(table, sources, settings, spec.run_id, target_file_size_bytes, io_properties, screening)
     if not first.wanting:
         return first
     evolution = plan_evolution(to_arrow_schema(table.columns), first.wanting)
@@ -581,7 +630,7 @@ def write_into(
         table.take_over(as_columns(evolution, table.columns))
         log.info("added or widened columns of %s: %s", table.full_name, ", ".join(evolution.columns.names))
     context.step("after-columns")
-    second = write_batches(table, again, settings, spec.run_id, target_file_size_bytes, io_properties)
+    second = write_batches(table, again, settings, spec.run_id, target_file_size_bytes, io_properties, screening)
     if second.wanting:
         discard(table, second.files, Attempts())
         raise TransientError(

@@ -3,6 +3,7 @@
 import base64
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from tests.local.cluster import LocalCluster
-from tests.local.lake import Lake, restatement
+from tests.local.lake import Lake, orders, restatement
 
 LIMIT_SECONDS = 120
 
@@ -171,6 +172,31 @@ def test_after_an_erase_nothing_but_the_table_holds_the_value(dataset: Lake) -> 
     assert held  # the Secret, at least, was there
     dataset.wait_until("forgotten", lambda: not copies())
     assert value not in dataset.ids()
+
+
+def test_a_held_batch_waits_for_an_approval_and_delays_no_other(lake: Lake, tmp_path: Path) -> None:
+    """Two runs, and the committer in between."""
+    mine = replace(lake, buffer=tmp_path / "buffer", manifest=tmp_path / "checked.yaml")
+    checked = orders(mine.buffer, "checked")
+    checked["spec"]["checks"] = [{"name": "small", "condition": "id < 100", "onFailure": "Hold"}]
+    mine.put("bad", 1, 1000)
+    mine.put("good", 2)
+
+    mine.apply(checked)
+    mine.wait_until("promoted", lambda: mine.promoted(1, "checked"))
+    held = mine.get("dataset", "checked")["status"]["batches"]["heldBatches"]
+    listed = json.loads(mine.lethe("batches", "checked", "--state", "held", "-o", "json").stdout)
+    approved = mine.lethe("approve", "checked", "bad", "--reason", "known", "--wait")
+    mine.wait_until("promoted after the approval", lambda: mine.promoted(2, "checked"))
+    (bad,) = [b for b in json.loads(mine.lethe("batches", "checked", "-o", "json").stdout) if b["id"] == "bad"]
+    mine.done("delete", "dataset", "checked")
+
+    assert [(b["batchId"], b["reason"]) for b in held] == [("bad", "CheckFailed")]
+    assert held[0]["message"].startswith("check small (condition): 1 of 2 rows fail, first row 1 of file://")
+    assert [b["id"] for b in listed] == ["bad"]
+    assert approved.returncode == 0, approved.stdout + approved.stderr
+    assert "1 batches were approved. The next consolidation promotes them." in approved.stdout
+    assert (bad["state"], bad["rows"], bad["reason"]) == ("promoted", 2, "known")
 
 
 def test_after_a_kill_it_goes_on_where_it_was(dataset: Lake) -> None:

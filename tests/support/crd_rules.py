@@ -8,7 +8,11 @@ from tests.support.manifests import dataset_manifest, named, policy_manifest, re
 CHANGES = {"batchId": "b", "uri": "s3://lake/restated/b/", "keyColumns": ["tailnum", "day"], "opColumn": "op"}
 
 
-EXACTLY_ONE_LIST = "exactly one of batchIds and batchIdsFrom is required when operation is Replay or Revert"
+EXACTLY_ONE_LIST = "exactly one of batchIds and batchIdsFrom is required when operation is Replay, Revert or Approve"
+
+
+def checks(*specs: Any, **more: Any) -> Object:
+    return dataset_manifest(checks=[{"name": f"c{n}", **spec} for n, spec in enumerate(specs)], **more)
 
 
 FROM_A_MAP = {"configMapKeyRef": {"name": "lists", "key": "ids"}}
@@ -61,6 +65,16 @@ ACCEPTED = {
     ),
     "columns that may be added": dataset_manifest(schemaEvolution="AddColumns"),
     "batches that are not tracked": dataset_manifest(batchTracking={"enabled": False}),
+    "a check of each kind": checks(
+        {"notNull": ["a", "b"]},
+        {"unique": ["a"], "onFailure": "Hold"},
+        {"range": {"column": "a", "min": 0, "max": "1.5"}},
+        {"range": {"column": "a", "min": "2026-01-01T00:00:00+00:00"}},
+        {"values": {"column": "a", "allowed": ["x", 1]}},
+        {"pattern": {"column": "a", "matches": "^[A-Z]+$"}},
+        {"rowCount": {"min": 0, "max": 10, "ofLast": 5, "atLeastPercent": 50, "atMostPercent": 200}},
+        {"condition": "a > 3"},
+    ),
     "tombstones alone": dataset_manifest(deletes="Ledger"),
     "deletion vectors": dataset_manifest(
         deletes="DeletionVectors",
@@ -106,6 +120,7 @@ ACCEPTED = {
         "Replay", batchIds=None, batchIdsFrom=FROM_A_MAP, replacement=CHANGES
     ),
     "an Undo": restatement_manifest("Undo"),
+    "an Approve": restatement_manifest("Approve", reason="known", ticket="OPS-1"),
     "an Erase by rows": restatement_manifest("Erase"),
     "an Erase by batches": restatement_manifest("Erase", rows=None, batchIds=["a"]),
     "ids in any script": restatement_manifest(batchIds=["2013-01-01.UA", "größe/1 %", "航班"]),
@@ -349,7 +364,32 @@ REFUSED = {
         dataset_manifest(runTemplate=container(image="evil")),
         'unknown field "spec.runTemplate.podTemplate.spec.containers[0].image"',
     ),
-    "an unknown operation": (restatement_manifest("Delete"), 'supported values: "Replay", "Revert", "Erase", "Undo"'),
+    "a check of nothing": (checks({}), "exactly one of notNull, unique, range"),
+    "a check of two kinds": (checks({"notNull": ["a"], "unique": ["a"]}), "exactly one of notNull, unique, range"),
+    "two checks of one name": (
+        dataset_manifest(checks=[{"name": "a", "notNull": ["a"]}, {"name": "a", "unique": ["a"]}]),
+        "Duplicate value",
+    ),
+    "a check without a name": (dataset_manifest(checks=[{"notNull": ["a"]}]), "spec.checks[0].name"),
+    "a range without an end": (checks({"range": {"column": "a"}}), "min or max is required"),
+    "a range of objects": (checks({"range": {"column": "a", "min": {}}}), "spec.checks[0].range.min"),
+    "a set without values": (checks({"values": {"column": "a", "allowed": []}}), "spec.checks[0].values.allowed"),
+    "a number of rows without a limit": (checks({"rowCount": {"ofLast": 3}}), "one of min, max, atLeastPercent"),
+    "a check that does what nobody knows": (checks({"notNull": ["a"], "onFailure": "Ignore"}), '"Refuse", "Hold"'),
+    "more checks than a Dataset may have": (checks(*[{"notNull": ["a"]}] * 33), "must have at most 32 items"),
+    "checks of files that are registered": (
+        checks({"notNull": ["a"]}, consolidation={"mode": "Register"}),
+        "checks need consolidation.mode Rewrite, because Register does not read rows",
+    ),
+    "an Approve with a deadline for bytes": (
+        restatement_manifest("Approve", evictBySeconds=1),
+        "unknownBatches and evictBySeconds are not allowed when operation is Approve",
+    ),
+    "an Approve of nothing": (restatement_manifest("Approve", batchIds=None), EXACTLY_ONE_LIST),
+    "an unknown operation": (
+        restatement_manifest("Delete"),
+        'supported values: "Replay", "Revert", "Erase", "Undo", "Approve"',
+    ),
     "a Revert of nothing": (restatement_manifest(batchIds=None), EXACTLY_ONE_LIST),
     "a Revert with two lists": (restatement_manifest(batchIdsFrom=FROM_A_MAP), EXACTLY_ONE_LIST),
     "a Revert of an empty list": (restatement_manifest(batchIds=[]), "spec.batchIds"),

@@ -14,7 +14,7 @@ def dataset_manifest(**spec: Any) -> Object:
 
 def restatement_manifest(operation: str = "Revert", **spec: Any) -> Object:
     base: Object = {"datasetRef": {"name": "flights"}, "operation": operation, "suspend": True}
-    if operation in ("Revert", "Replay"):
+    if operation in ("Revert", "Replay", "Approve"):
         base["batchIds"] = ["a"]
     if operation == "Replay":
         base["replacement"] = {"batchId": "b", "uri": "s3://lake/restated/b/"}

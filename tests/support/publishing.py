@@ -164,6 +164,7 @@ def deduplicated(events: Iterable[CloudEvent]) -> list[CloudEvent]:
 _STATES = {
     EventType.BATCH_PROMOTED: "promoted",
     EventType.BATCH_REFUSED: "refused",
+    EventType.BATCH_HELD: "held",
     EventType.BATCH_REVERTED: "reverted",
     EventType.BATCH_REPLACED: "replaced",
     EventType.BATCH_ERASED: "erased",

@@ -102,7 +102,7 @@ def get_batch(
         ),
     ],
 ) -> BatchAnswer:
-    """Get one batch with its history: promoted, refused or taken back, by which Restatement and why, purged, and erased."""
+    """Get one batch with its history: promoted, refused, held or taken back, by which Restatement and why, purged, and erased."""
     target = readable(services, caller, namespace, dataset)
     with services.tables.view(target) as view:
         facts = view.batch(batch_id)

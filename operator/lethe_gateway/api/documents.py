@@ -217,7 +217,7 @@ class BatchSummary(SnapshotIdText):
     id: str
     """The id of the batch."""
     state: str
-    """promoted, reverted, replaced, erased, refused or buffered."""
+    """promoted, reverted, replaced, erased, refused, held or buffered."""
     state_time: datetime
     """When it reached this state."""
     rows: int | None = None
@@ -231,11 +231,11 @@ class BatchSummary(SnapshotIdText):
     run_id: str | None = None
     """The run that set the state."""
     restatement: str | None = None
-    """namespace/name of the Restatement that reverted, replaced, erased or added it."""
+    """namespace/name of the Restatement that reverted, replaced, erased, added or approved it."""
     replaced_by: str | None = None
     """The batch that replaced it."""
     refusal_reason: str | None = None
-    """Why it was refused, as one CamelCase word."""
+    """Why it was refused or held, as one CamelCase word."""
     refusal_message: str | None = None
     """The same in words."""
     evict_by_time: datetime | None = None

@@ -64,6 +64,11 @@ def of_dataset(dataset: DatasetView) -> list[Attention]:
                 Urgency.WAITS, dataset.name, what, "A tag, branch, snapshot or lock keeps files.", page="erasures"
             )
         )
+    if dataset.held_batches:
+        newest, count = dataset.held_batches[0], dataset.batches.held or len(dataset.held_batches)
+        what = _count(count, "batch is held by a check", "batches are held by checks")
+        detail = f"Approve or revert it. The latest is {newest.batch_id}: {newest.message or newest.reason or ''}"
+        stopped.append(Attention(Urgency.WAITS, dataset.name, what, detail))
     if refused := dataset.batches.refused:
         last = dataset.refused_batches[0] if dataset.refused_batches else None
         detail = f"The latest is {last.batch_id}: {last.message or last.reason or ''}" if last is not None else ""

@@ -100,6 +100,8 @@ def _body(draft: Draft, dataset: str, note: Note) -> dict[str, Any]:
             return manifests.revert(dataset, ids, note)
         case Operation.ERASE:
             return manifests.erase_batches(dataset, ids, note)
+        case Operation.APPROVE:
+            return manifests.approve(dataset, ids, note)
         case Operation.REPLAY:
             return manifests.replay(dataset, ids, draft.new_batch, draft.uri, draft.key_columns, note)
         case Operation.UNDO:
@@ -127,7 +129,7 @@ def _missing(draft: Draft) -> dict[str, str]:
     texts: dict[str, str] = {}
     wanted: dict[str, str] = {}
     match draft.operation:
-        case Operation.REVERT | Operation.ERASE:
+        case Operation.REVERT | Operation.ERASE | Operation.APPROVE:
             wanted = {"batch_ids": "Name at least one batch."}
         case Operation.REPLAY:
             wanted = {"new_batch": "Name the new batch.", "uri": "Give the folder of the new batch's files."}

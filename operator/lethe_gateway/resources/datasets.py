@@ -59,7 +59,7 @@ class TableStatusView(TableStatus, SnapshotIdText):
     """The table as the operator last read it."""
 
 
-@without("refused_batches")
+@without("refused_batches", "held_batches")
 class BatchCountsView(BatchCounts):
     """The batches in the ledger of the table, counted by state."""
 
@@ -102,6 +102,7 @@ class DatasetView(DatasetSummary):
     conditions: tuple[ConditionView, ...] = Field(default_factory=tuple)
     """All conditions of the Dataset."""
     refused_batches: Annotated[tuple[RefusedBatch, ...], SameAs(BatchCounts)] = Field(default_factory=tuple)
+    held_batches: Annotated[tuple[RefusedBatch, ...], SameAs(BatchCounts)] = Field(default_factory=tuple)
     runs: Annotated[tuple[RunView, ...], SameAs(DatasetStatus)] = Field(default_factory=tuple)
 
 
@@ -123,6 +124,7 @@ def dataset_of(resource: Mapping[str, Any]) -> DatasetView:
             "tableState": part(status, "table"),
             "conditions": conditions,
             "refusedBatches": part(status, "batches").get("refusedBatches") or (),
+            "heldBatches": part(status, "batches").get("heldBatches") or (),
             "runs": runs,
         },
     )

@@ -252,6 +252,8 @@ class BatchEventType(StrEnum):
 
     BUFFERED = "Buffered"
     REFUSED = "Refused"
+    HELD = "Held"
+    APPROVED = "Approved"
     PROMOTED = "Promoted"
     REVERTED = "Reverted"
     REPLACED = "Replaced"
@@ -276,7 +278,7 @@ class BatchEvent(SnapshotIdText):
     replaced_by: str | None = None
     """The batch that replaced it."""
     reason: str | None = None
-    """Why it was refused, as one CamelCase word."""
+    """Why it was refused or held, as one CamelCase word."""
     message: str | None = None
     """The same in words."""
 
@@ -354,16 +356,21 @@ def history_of(facts: BatchFacts) -> list[BatchEvent]:
         return [BatchEvent(type=BatchEventType.BUFFERED, time=row.state_time)]
     events: list[BatchEvent] = []
     match BatchState(row.state):
-        case BatchState.REFUSED:
+        case BatchState.REFUSED | BatchState.HELD as state:
+            approved = state is BatchState.HELD and by is not None  # which set the time and the run
             events.append(
                 BatchEvent(
-                    type=BatchEventType.REFUSED,
-                    time=row.state_time,
-                    run_id=row.run_id,
+                    type=BatchEventType(state.value.capitalize()),
+                    time=None if approved else row.state_time,
+                    run_id=None if approved else row.run_id,
                     reason=row.refusal_reason,
                     message=row.refusal_message,
                 )
             )
+            if approved:
+                events.append(
+                    BatchEvent(type=BatchEventType.APPROVED, time=row.state_time, run_id=row.run_id, restatement=by)
+                )
         case BatchState.PROMOTED:
             time = facts.promoted_time or row.state_time
             events.append(

@@ -10,7 +10,7 @@ from typing import Final
 from lethe.buffer.batch_rows import BUFFERED
 from lethe.ledger.ledger import BatchState
 
-VERSION: Final = 2  # of this schema; an index of another version is built again
+VERSION: Final = 3  # of this schema; an index of another version is built again
 
 
 class IndexedState(StrEnum):
@@ -21,6 +21,7 @@ class IndexedState(StrEnum):
     REPLACED = BatchState.REPLACED.value
     ERASED = BatchState.ERASED.value
     REFUSED = BatchState.REFUSED.value
+    HELD = BatchState.HELD.value
     BUFFERED = BUFFERED
 
 

@@ -17,8 +17,9 @@ from lethe.contract.settings import RFC_4180, ConsolidationMode, SchemaEvolution
 from lethe.decoder.process import QUICK_SECONDS, NoDecoder
 from lethe.ingest.buffer_files import ReadSettings
 from lethe.ingest.buffer_store import BufferAway, FileTask
+from lethe.ingest.check_conditions import checks_of
 from lethe.ingest.checking import Whole, check_files, columns_of
-from lethe.ingest.schema_fit import named_folders, path_columns
+from lethe.ingest.schema_fit import known_columns, named_folders, path_columns
 
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.uploads.buffers import STORE_AWAY, Buffer
@@ -173,8 +174,9 @@ def rejection(buffer: Buffer, batch_id: str, files: Mapping[str, tuple[int, str]
         return None, False
     try:
         columns = columns_of(table.schema)
+        checks = checks_of(spec.checks, table.schema, known_columns(columns))
     except InputError:
-        return None, False  # a type that only Spark reads
+        return None, False  # a type that only Spark reads, or a check that runs report
     tasks = [
         FileTask(batch_id, uri, size, etag, named_folders(uri, _folder(spec.buffer.uri, uri)))
         for uri, (size, etag) in sorted(files.items())
@@ -187,6 +189,7 @@ def rejection(buffer: Buffer, batch_id: str, files: Mapping[str, tuple[int, str]
         add_columns,
         csv=spec.buffer.csv or RFC_4180,
         path_columns=path_columns(table.schema, table.spec),
+        checks=checks,
     )
     of = buffer.dataset.meta
     try:

@@ -36,7 +36,6 @@ from typing import Final
 
 from lethe.base.objects import BufferedObject, ListedObject
 from lethe.buffer.upload import has_files_of, strangers
-from lethe.ledger.ledger import BatchState
 from lethe.storage.object_store import ObjectStore
 from lethe.storage.s3 import S3Uploads
 
@@ -494,8 +493,8 @@ def _was_seen(record: UploadRecord) -> bool:
     entry = table.entry(record.manifest.batch_id) if table is not None else None
     if entry is None or not has_files_of(entry, record.places.target):
         return False
-    # A batch that was refused may be uploaded again under its id, even with files of the same sizes.
-    return entry.state is not BatchState.REFUSED or entry.time >= record.manifest.opened_time
+    # A batch that was refused or held may be uploaded again under its id, even with files of the same sizes.
+    return entry.blocks_promotion or entry.time >= record.manifest.opened_time
 
 
 def _publish(record: UploadRecord) -> bool:

@@ -165,7 +165,7 @@ def _of_buffer(old: DatasetStatus, world: Observation) -> tuple[BufferStatus | N
         return old.buffer, old.batches
     # The fields that depend on the buffer are as seen before, while it cannot be listed.
     before = old.batches or BatchCounts()
-    return old.buffer, _counts(view.ledger, before.withheld or 0, before.refused_batches)
+    return old.buffer, _counts(view.ledger, before.withheld or 0, before.refused_batches, before.held_batches)
 
 
 def _conditions(dataset: Dataset, world: Observation, decided: DatasetDecisions, now: datetime) -> list[Condition]:
@@ -253,8 +253,12 @@ def _retrying(failure: Verdict, failures: int) -> tuple[Condition, ...]:
 
 def _available(world: Observation) -> str:
     text = "The operator can read the table and the buffer. Runs start when they are due."
-    count = world.table.ledger.states.get(BatchState.REFUSED, 0) if isinstance(world.table, TableView) else 0
-    return f"{text} {count} batches were refused: see status.batches.refusedBatches." if count else text
+    states = world.table.ledger.states if isinstance(world.table, TableView) else {}
+    if held := states.get(BatchState.HELD, 0):
+        text += f" {held} batches are held by checks and wait for a person: see status.batches.heldBatches."
+    if refused := states.get(BatchState.REFUSED, 0):
+        text += f" {refused} batches were refused: see status.batches.refusedBatches."
+    return text
 
 
 def _seen(view: TableView) -> TableStatus:
@@ -302,12 +306,21 @@ def _batches(ledger: Ledger, buffer: BufferDigest) -> BatchCounts:
     Refused batches are listed until the ledger says otherwise, the latest first: those in the buffer, of a known run,
     or in the status already. Only these were looked up in the ledger.
     """
-    refused = sorted((e for e in ledger.batches.values() if e.state is BatchState.REFUSED), key=lambda e: e.id)
-    refused.sort(key=lambda e: e.time, reverse=True)
-    return _counts(ledger, buffer.withheld, tuple(map(_refusal, refused[:LISTED_AT_MOST])) or None)
+    return _counts(ledger, buffer.withheld, _latest(ledger, BatchState.REFUSED), _latest(ledger, BatchState.HELD))
 
 
-def _counts(ledger: Ledger, withheld: int, refused: tuple[RefusedBatch, ...] | None) -> BatchCounts:
+def _latest(ledger: Ledger, state: BatchState) -> tuple[RefusedBatch, ...] | None:
+    found = sorted((e for e in ledger.batches.values() if e.state is state and not e.is_approved), key=lambda e: e.id)
+    found.sort(key=lambda e: e.time, reverse=True)
+    return tuple(map(_refusal, found[:LISTED_AT_MOST])) or None
+
+
+def _counts(
+    ledger: Ledger,
+    withheld: int,
+    refused: tuple[RefusedBatch, ...] | None,
+    held: tuple[RefusedBatch, ...] | None,
+) -> BatchCounts:
     states = ledger.states
     gone = (BatchState.REVERTED, BatchState.REPLACED, BatchState.ERASED)
     return BatchCounts(
@@ -316,6 +329,8 @@ def _counts(ledger: Ledger, withheld: int, refused: tuple[RefusedBatch, ...] | N
         withheld=withheld,
         refused=states.get(BatchState.REFUSED, 0),
         refused_batches=refused,
+        held=states.get(BatchState.HELD, 0),
+        held_batches=held,
     )
 
 

@@ -73,13 +73,14 @@ def asked_by(
 ) -> LedgerKeys:
     """The keys that the decision may look up.
 
-    Batches that a run may take, that are deleted from the buffer, shown as refused, restated or promoted; and all
-    requests. Refused batches leave the buffer, so the status remembers them.
+    Batches that a run may take, that are deleted from the buffer, shown as refused or held, restated or promoted; and
+    all requests. Refused batches leave the buffer, so the status remembers them.
     """
-    shown = dataset.status.batches.refused_batches if dataset.status.batches is not None else None
-    batch_ids = {b.batch_id for b in shown or ()}
+    shown = dataset.status.batches
+    batch_ids = {b.batch_id for b in (*(shown.refused_batches or ()), *(shown.held_batches or ()))} if shown else set()
     if isinstance(buffer, BufferDigest):
-        batch_ids |= {b.id for b in buffer.oldest} | {b.id for b in buffer.expired} | set(buffer.refused_ids)
+        batch_ids |= {b.id for b in buffer.oldest} | {b.id for b in buffer.expired}
+        batch_ids |= {*buffer.refused_ids, *buffer.held_ids}
     keys = {r.key for r in restatements}
     for r in restatements:
         if r.added_batch_id is not None:  # the size of its run depends on the replaced batches

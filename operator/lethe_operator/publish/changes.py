@@ -23,6 +23,7 @@ from lethe_operator.publish.events import (
     BatchData,
     BatchErased,
     BatchForgotten,
+    BatchHeld,
     BatchPromoted,
     BatchRefused,
     BatchReplaced,
@@ -190,12 +191,13 @@ def of_batch(entry: EntryChange[BatchEntry], common: Common) -> BatchData | None
     }
     match after.state:
         case BatchState.PROMOTED:
-            if before is not None and before.state not in (BatchState.REFUSED, BatchState.PROMOTED):
+            if before is not None and before.blocks_promotion and before.state is not BatchState.PROMOTED:
                 return BatchRestored(**whole)
             return BatchPromoted(promoted_by_snapshot_id=after.snapshot_id, **whole)
-        case BatchState.REFUSED:
+        case BatchState.REFUSED | BatchState.HELD:
             refusal = after.refusal or Verdict("", "")
-            return BatchRefused(reason=refusal.reason, message=refusal.message[:MESSAGE_AT_MOST], **whole)
+            event = BatchRefused if after.state is BatchState.REFUSED else BatchHeld
+            return event(reason=refusal.reason, message=refusal.message[:MESSAGE_AT_MOST], **whole)
         case BatchState.REVERTED:
             return BatchReverted(evict_by=after.evict_by, **whole)
         case BatchState.REPLACED:
@@ -211,7 +213,7 @@ def _shown(entry: BatchEntry) -> tuple[object, ...]:
     match entry.state:
         case BatchState.PROMOTED:
             return (entry.state, entry.snapshot_id)
-        case BatchState.REFUSED:
+        case BatchState.REFUSED | BatchState.HELD:
             return (entry.state, entry.refusal)
         case BatchState.REVERTED | BatchState.REPLACED | BatchState.ERASED:
             return (entry.state, entry.restatement, entry.replaced_by, entry.evict_by)
@@ -272,7 +274,7 @@ def _is_deleted(entry: BatchEntry) -> bool:
     match entry.state:
         case BatchState.REVERTED | BatchState.REPLACED | BatchState.ERASED:
             return True
-        case BatchState.PROMOTED | BatchState.REFUSED:
+        case BatchState.PROMOTED | BatchState.REFUSED | BatchState.HELD:
             return False
         case _:
             assert_never(entry.state)

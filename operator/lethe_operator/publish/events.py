@@ -35,6 +35,7 @@ class EventType(StrEnum):
 
     BATCH_PROMOTED = "dev.lethe.batch.promoted.v1"
     BATCH_REFUSED = "dev.lethe.batch.refused.v1"
+    BATCH_HELD = "dev.lethe.batch.held.v1"
     BATCH_REVERTED = "dev.lethe.batch.reverted.v1"
     BATCH_REPLACED = "dev.lethe.batch.replaced.v1"
     BATCH_ERASED = "dev.lethe.batch.erased.v1"
@@ -103,6 +104,10 @@ class BatchRefused(BatchData):
 
     reason: str = Field(description="A CamelCase word for programs; empty: an earlier version stored none.")
     message: str = Field(description="For people, at most 2000 characters.")
+
+
+class BatchHeld(BatchRefused):
+    """A batch fails a check of its Dataset, and waits in the buffer until a person approves or reverts it."""
 
 
 class BatchReverted(BatchData):
@@ -212,6 +217,7 @@ MODELS: Final[Mapping[EventType, type[EventData]]] = MappingProxyType(
     {
         EventType.BATCH_PROMOTED: BatchPromoted,
         EventType.BATCH_REFUSED: BatchRefused,
+        EventType.BATCH_HELD: BatchHeld,
         EventType.BATCH_REVERTED: BatchReverted,
         EventType.BATCH_REPLACED: BatchReplaced,
         EventType.BATCH_ERASED: BatchErased,

@@ -35,6 +35,11 @@ def revert(dataset: str, batch_ids: Sequence[str], note: Note) -> dict[str, Any]
     return _restatement(dataset, Operation.REVERT, {"batchIds": list(batch_ids)}, note)
 
 
+def approve(dataset: str, batch_ids: Sequence[str], note: Note) -> dict[str, Any]:
+    """A Restatement that lets the next consolidation promote batches that checks hold."""
+    return _restatement(dataset, Operation.APPROVE, {"batchIds": list(batch_ids)}, note)
+
+
 def erase_batches(dataset: str, batch_ids: Sequence[str], note: Note) -> dict[str, Any]:
     """A Restatement that deletes the rows of batches, which then must leave the storage."""
     return _restatement(dataset, Operation.ERASE, {"batchIds": list(batch_ids)}, note)

@@ -458,6 +458,8 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None, *, by
         case Operation.ERASE if not batches:
             fields += ["rows_erased"]
             text = f"{result.rows_erased} rows were erased from the table's data files."
+        case Operation.APPROVE:
+            text = f"{batches} batches were approved. The next consolidation promotes them."
         case Operation.ERASE | Operation.REPLAY | Operation.REVERT | None:
             text = f"{result.rows_deleted} rows deleted, {result.rows_added} rows added, {result.tombstones_added} tombstones."
             if by_keys:
@@ -530,6 +532,8 @@ def planned(restatement: Restatement, run_history: RunHistory) -> Assessment | N
                 f"Nothing was changed. The Erase would search {plan.files} data files of {plan.bytes} bytes, which may contain "
                 "such rows, and the batches that arrived before it."
             )
+        case Operation.APPROVE:
+            text = "Nothing was changed. The next consolidation would promote the batches."
         case Operation.ERASE | Operation.REPLAY | Operation.REVERT:
             text = (
                 f"Nothing was changed. The Restatement would hide {answer.rows_deleted} rows with {answer.tombstones_added} "

@@ -414,7 +414,7 @@ def _done(result: AnyRunResult) -> str:
         case ConsolidationResult():
             return (
                 f"{result.batches_promoted} batches promoted, {result.rows_added} rows in {result.files_added} files, "
-                f"{result.refused_count} batches refused, {result.batches_withheld} withheld"
+                f"{result.refused_count} batches refused, {result.held_count} held, {result.batches_withheld} withheld"
             )
         case ReanchoringResult():
             return "The ledger is attached to the head, which another writer committed"

@@ -121,12 +121,14 @@ def consolidation(
     """
     chosen = tuple(batches)
     seen = (w for b in chosen for w in (writes or {}).get(b.id, {}).values())
-    keys = [f"{b.id}\n{b.fingerprint}" for b in chosen]
+    # An approval makes another run of a batch that checks have held.
+    keys = [f"{b.id}\n{b.fingerprint}" + (f"\n{b.approval}" if b.approval else "") for b in chosen]
     spec = ConsolidationSpec(
         mode=dataset.spec.consolidation.mode,
         target_file_size_bytes=dataset.spec.consolidation.target_file_size_bytes,
         batch_ids=tuple(b.id for b in chosen),
         seen_objects=tuple(SeenObject(key=w.key, etag=w.etag, sequencer=w.sequencer) for w in seen),
+        checks=dataset.spec.checks,
     )
     return _run(dataset, RunKind.CONSOLIDATION, keys).model_copy(update={"consolidation": spec})
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from lethe.buffer.layout import BufferedBatch, NoBatch, fingerprint, is_data, same_id
-from lethe.buffer.promotion import sweep_of
+from lethe.buffer.promotion import is_approved, sweep_of
 from lethe.contract.result import LISTED_AT_MOST
 from lethe.guards.claim import Around
 from lethe.ledger.ledger import BatchEntry, BatchState
@@ -42,6 +42,8 @@ class BufferState(Enum):
     """Stays until its retention has passed."""
     REFUSED = auto()
     """And unchanged since."""
+    HELD = auto()
+    """Fails a check, waits for a person, and is unchanged since."""
     WITHHELD = auto()
     """Reverted or replaced before it was promoted."""
 
@@ -60,6 +62,8 @@ class WaitingBatch:
     """The fingerprint of its data files."""
     files: int
     """Its data files."""
+    approval: str = ""
+    """Key of the request that approved it after checks had held it; "": none did."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,8 @@ class BufferDigest:
     withheld: int = 0
     refused: int = 0
     refused_ids: tuple[str, ...] = ()
+    held: int = 0
+    held_ids: tuple[str, ...] = ()
     expired: tuple[BufferedBatch, ...] = ()
     """Promoted batches whose retention has passed."""
     more_expired: bool = False
@@ -131,6 +137,7 @@ class BufferDigest:
             return self
         now = Counter(_state_of_settled(batches[b.id]) for b in settled)
         refused = [b.id for b in settled if batches[b.id].state is BatchState.REFUSED]
+        held = [b.id for b in settled if batches[b.id].state is BatchState.HELD]
         gone = {b.id for b in settled}
         return replace(
             self,
@@ -141,17 +148,24 @@ class BufferDigest:
             withheld=self.withheld + now[BufferState.WITHHELD],
             refused=self.refused + now[BufferState.REFUSED],
             refused_ids=(*self.refused_ids, *refused)[:LISTED_AT_MOST],
+            held=self.held + now[BufferState.HELD],
+            held_ids=(*self.held_ids, *held)[:LISTED_AT_MOST],
         )
 
 
 EMPTY_BUFFER: Final = BufferDigest()
 
 
-def waiting(batch: BufferedBatch) -> WaitingBatch:
-    """The summary of a batch that waits."""
+def waiting(batch: BufferedBatch, entry: BatchEntry | None = None) -> WaitingBatch:
+    """The summary of a batch that waits.
+
+    Args:
+        entry: Of the ledger; None: it has none.
+    """
     name = batch.folder.rpartition("/")[2]
     files = len(batch.data_objects)
-    return WaitingBatch(batch.id, name, batch.bytes, batch.oldest_time, batch.fingerprint, files)
+    approval = (entry.restatement or "") if is_approved(batch, entry) and entry is not None else ""
+    return WaitingBatch(batch.id, name, batch.bytes, batch.oldest_time, batch.fingerprint, files, approval)
 
 
 def state_of(batch: BufferedBatch, entry: BatchEntry | None) -> BufferState:
@@ -167,14 +181,19 @@ def _state_of_settled(entry: BatchEntry) -> BufferState:
     """The state of a batch that does not wait for promotion."""
     if entry.state is BatchState.REFUSED:
         return BufferState.REFUSED
+    if entry.state is BatchState.HELD:
+        return BufferState.HELD
     if entry.state is not BatchState.PROMOTED and not entry.objects and entry.rows is None:
         return BufferState.WITHHELD  # nothing recorded its objects: it was never promoted
     return BufferState.PROMOTED
 
 
 def _waits(batch: BufferedBatch | WaitingBatch, entry: BatchEntry | None) -> bool:
-    """Whether a complete batch may be promoted: the ledger does not know it, or refused other objects than these."""
-    if entry is None:
+    """Whether a complete batch may be promoted.
+
+    The ledger does not know it, or refused or held other objects than these, or a person has approved it.
+    """
+    if entry is None or entry.is_approved:
         return True
     judged = [] if entry.blocks_promotion else [o for o in entry.objects if is_data(o.key)]
     return bool(judged) and fingerprint(judged) != batch.fingerprint
@@ -243,6 +262,7 @@ class _Fold:
         self._oldest: list[WaitingBatch] = []
         self._youngest: tuple[datetime, str] | None = None  # of `_oldest`; None: fewer than a run takes
         self._refused = _First()
+        self._held = _First()
         self._unexpected = _First()
         self._expired: list[BufferedBatch] = []
         self._to_sweep = 0
@@ -258,9 +278,11 @@ class _Fold:
         self._counts[state] += 1
         if state is BufferState.WAITING:
             self._bytes += batch.bytes
-            self._add_waiting(batch)
+            self._add_waiting(batch, entry)
         elif state is BufferState.REFUSED:
             self._refused.add(batch.id)
+        elif state is BufferState.HELD:
+            self._held.add(batch.id)
         elif state is BufferState.PROMOTED and entry is not None:
             sweep = sweep_of(batch, entry, self._retention_seconds, self._now)
             for o in sweep.unexpected:
@@ -292,6 +314,8 @@ class _Fold:
             withheld=self._counts[BufferState.WITHHELD],
             refused=self._refused.count,
             refused_ids=tuple(self._refused.listed),
+            held=self._held.count,
+            held_ids=tuple(self._held.listed),
             expired=tuple(self._expired),
             more_expired=self._more_expired,
             unexpected=self._unexpected.count,
@@ -306,10 +330,10 @@ class _Fold:
             youngest_time=self._youngest_time,
         )
 
-    def _add_waiting(self, batch: BufferedBatch) -> None:
+    def _add_waiting(self, batch: BufferedBatch, entry: BatchEntry | None) -> None:
         if self._youngest is not None and (batch.oldest_time, batch.id) > self._youngest:
             return
-        self._oldest.append(waiting(batch))
+        self._oldest.append(waiting(batch, entry))
         if len(self._oldest) >= self._run_takes + OBJECTS_PER_PIECE:
             self._drop_younger()
 
@@ -366,6 +390,7 @@ def with_folders(
 
 
 def _waiting(folder: BufferedBatch | NoBatch | None, entries: Mapping[str, BatchEntry]) -> WaitingBatch | None:
-    if not isinstance(folder, BufferedBatch) or state_of(folder, entries.get(folder.id)) is not BufferState.WAITING:
+    if not isinstance(folder, BufferedBatch):
         return None
-    return waiting(folder)
+    entry = entries.get(folder.id)
+    return waiting(folder, entry) if state_of(folder, entry) is BufferState.WAITING else None

@@ -82,11 +82,18 @@ class WrittenFiles:
 
 @dataclass(frozen=True)
 class JudgedBatch:
-    """A batch that is refused."""
+    """A batch that is refused or held."""
 
     refusal: Verdict
     objects: tuple[BufferedObject, ...]
     """The objects that were checked."""
+    is_held: bool = False
+    """It fails a check, and waits for a person in the buffer."""
+
+    @property
+    def state(self) -> BatchState:
+        """What the ledger records."""
+        return BatchState.HELD if self.is_held else BatchState.REFUSED
 
 
 @dataclass(frozen=True)
@@ -113,17 +120,19 @@ def plan_publication(
     """Decide whether written files may be committed on this ledger.
 
     Args:
-        refused: The refused batches, by id.
+        refused: The refused and held batches, by id.
     """
     promotion = plan_promotion(ledger, written.batches)
     if not written.in_table and (promotion.already or promotion.withheld):
         return WriteAgain(promotion.promote)
+    before = get_many(ledger.batches, promotion.promote)
     entries = [
         BatchEntry(
             b.id,
             BatchState.PROMOTED,
             run,
             now,
+            restatement=_approval(before.get(b.id)),
             rows=b.rows,
             bytes=b.bytes,
             objects=b.objects,
@@ -134,18 +143,31 @@ def plan_publication(
     ]
     judged = get_many(ledger.batches, refused)
     entries += [
-        BatchEntry(i, BatchState.REFUSED, run, now, refusal=found.refusal, objects=found.objects)
+        BatchEntry(i, found.state, run, now, refusal=found.refusal, objects=found.objects)
         for i, found in refused.items()
         if _is_news(judged.get(i), found)
     ]
     return Publish(Delta(run, set_batches=tuple(entries)))
 
 
+def _approval(entry: BatchEntry | None) -> str | None:
+    """Key of the request that approved a held batch, which the ledger keeps with the promoted one."""
+    return entry.restatement if entry is not None and entry.is_approved else None
+
+
+def is_approved(batch: BufferedBatch, entry: BatchEntry | None) -> bool:
+    """Whether a person has approved this held batch, with the objects that it has now."""
+    if entry is None or not entry.is_approved:
+        return False
+    return fingerprint(o for o in entry.objects if is_data(o.key)) == batch.fingerprint
+
+
 def _is_news(entry: BatchEntry | None, judged: JudgedBatch) -> bool:
-    """Whether to record a refusal: not if the batch was promoted, reverted or replaced, and not if it is already recorded."""
+    """Whether to record it: not if the batch was promoted, reverted or replaced, and not if it is already recorded."""
     if entry is None:
         return True
-    return not entry.blocks_promotion and (entry.refusal, entry.objects) != (judged.refusal, judged.objects)
+    recorded = (entry.state, entry.refusal, entry.objects)
+    return not entry.blocks_promotion and recorded != (judged.state, judged.refusal, judged.objects)
 
 
 @dataclass(frozen=True)
@@ -312,7 +334,7 @@ def sweep_of(batch: BufferedBatch, entry: BatchEntry, retention_seconds: int, no
     in the same way. Nothing of a registered batch is deleted, whatever the Dataset's current mode: its objects are data files
     of the table, and only the expiry of snapshots shows that they are no longer needed.
     """
-    if entry.state is BatchState.REFUSED or not entry.objects:
+    if not entry.blocks_promotion or not entry.objects:
         return Sweep()
     recorded = {o.key: o for o in entry.objects}
     data = [o for o in batch.objects if not o.key.endswith(f"/{names.SUCCESS_MARKER}")]

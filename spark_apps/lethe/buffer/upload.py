@@ -141,7 +141,7 @@ def judge_entry(upload: BufferUpload, entry: BatchEntry | None) -> Known:
     Raises:
         InputError: `BatchIdUsed`.
     """
-    if entry is None or entry.state is BatchState.REFUSED:
+    if entry is None or not entry.blocks_promotion:
         return Known.NEW
     if entry.state is BatchState.PROMOTED and has_files_of(entry, upload):
         return Known.SAME

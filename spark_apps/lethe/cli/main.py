@@ -40,7 +40,9 @@ class Entry:
 
 
 COMMANDS: Final = {
-    "approve": Entry("lethe_kubectl.vacuum", "approve", "Approve the planned vacuum of a Dataset.", "kubectl"),
+    "approve": Entry(
+        "lethe_kubectl.commands", "approve", "Approve batches that checks hold, or a planned vacuum.", "kubectl"
+    ),
     "batches": Entry("lethe.cli.batches", "batches", "List the batches of a table or a Dataset."),
     "demo": Entry(
         "lethe_local.demo.command", "demo", "Show the whole loop on this machine, with a year of flights.", "local"

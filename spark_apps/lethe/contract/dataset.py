@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field
 
+from lethe.contract.checks import CheckSpec
 from lethe.contract.kubernetes import GIB, MIB, Bytes, Cpus, Uri, above_zero
 from lethe.contract.pod_template import PodTemplate
 from lethe.contract.schema import (
@@ -17,6 +18,7 @@ from lethe.contract.schema import (
     between,
     entries,
     items,
+    keyed_by,
     keywords,
     length,
 )
@@ -372,6 +374,12 @@ class DatasetSpec(ApiModel):
             "!has(self.source) || !has(self.buffer.layout) || self.buffer.layout == 'Directory'",
             "source needs buffer.layout Directory",
         ),
+        Rule(
+            "!has(self.checks) || size(self.checks) == 0 || !has(self.consolidation) || "
+            "!has(self.consolidation.mode) || self.consolidation.mode != 'Register'",
+            "checks need consolidation.mode Rewrite, because Register does not read rows",
+            ".checks",
+        ),
     )
 
     table: TableSpec
@@ -383,6 +391,10 @@ class DatasetSpec(ApiModel):
     """What happens to a batch whose columns differ from those of the table. Refuse moves the batch to _refused/.
     AddColumns adds new columns to the table as optional columns, widens types where Iceberg allows it (int to bigint,
     float to double, decimals), and reads optional columns that a batch lacks as null.
+    """
+    checks: Annotated[tuple[CheckSpec, ...], keyed_by("name", maximum=32)] = ()
+    """What must hold for a batch before it is promoted. They apply to batches of the buffer, not to replacements of
+    Restatements.
     """
     restatements: Annotated[RestatementsSpec, StoredDefault()] = RestatementsSpec()
     consolidation: Annotated[ConsolidationSettings, StoredDefault()] = ConsolidationSettings()

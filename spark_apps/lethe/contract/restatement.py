@@ -166,10 +166,10 @@ class RestatementSpec(ApiModel):
         ),
         Rule("self.operation == 'Erase' || !has(self.rows)", "rows is allowed only when operation is Erase", ".rows"),
         Rule(
-            "!(self.operation in ['Replay', 'Revert']) || has(self.batchIds) != has(self.batchIdsFrom) || "
+            "!(self.operation in ['Replay', 'Revert', 'Approve']) || has(self.batchIds) != has(self.batchIdsFrom) || "
             "(self.operation == 'Replay' && has(self.replacement) && has(self.replacement.keyColumns) && "
             "!has(self.batchIds))",
-            "exactly one of batchIds and batchIdsFrom is required when operation is Replay or Revert, at most one "
+            "exactly one of batchIds and batchIdsFrom is required when operation is Replay, Revert or Approve, at most one "
             "with replacement.keyColumns",
             ".batchIds",
         ),
@@ -186,6 +186,10 @@ class RestatementSpec(ApiModel):
             ".batchIds",
         ),
         Rule(
+            "self.operation != 'Approve' || (!has(self.unknownBatches) && !has(self.evictBySeconds))",
+            "unknownBatches and evictBySeconds are not allowed when operation is Approve, which deletes no rows",
+        ),
+        Rule(
             "!has(self.unknownBatches) || has(self.batchIds) || has(self.batchIdsFrom)",
             "unknownBatches is allowed only with batchIds or batchIdsFrom",
             ".unknownBatches",
@@ -200,10 +204,11 @@ class RestatementSpec(ApiModel):
     dataset_ref: DatasetRef
     operation: Operation
     """Replay replaces the batches by spec.replacement, in one commit. Revert deletes the batches. Erase deletes records
-    or batches permanently. Undo restores the batches of a Revert, as long as none of its rows was purged.
+    or batches permanently. Undo restores the batches of a Revert, as long as none of its rows was purged. Approve lets the
+    next consolidation promote batches that a check of the Dataset holds.
     """
     batch_ids: Annotated[tuple[Text, ...], items(1, 1000, kind="set")] = ()
-    """The batches to replace, revert or erase."""
+    """The batches to replace, revert, erase or approve."""
     batch_ids_from: BatchIdsFrom | None = None
     # No default: the API server would write it into stored objects, and their keys in the ledger would change.
     unknown_batches: UnknownBatches | None = None

@@ -276,6 +276,8 @@ class ConsolidationResult(RunResult):
     refused_count: int = 0
     refused: tuple[RefusedBatch, ...] = ()
     """The first 20."""
+    held_count: int = 0
+    """They fail a check, and wait for a person."""
     rows_added: int = 0
     files_added: int = 0
     bytes_added: int = 0

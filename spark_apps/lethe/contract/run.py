@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from lethe.base.ids import kube_name
+from lethe.contract.checks import CheckSpec
 from lethe.contract.dataset import CreateSpec, NativeDeletesSpec, SnapshotsSpec, TableSpec
 from lethe.contract.kubernetes import GROUP
 from lethe.contract.settings import (
@@ -61,6 +62,7 @@ class AllowedOperation(StrEnum):
     REVERT = Operation.REVERT.value
     ERASE = Operation.ERASE.value
     UNDO = Operation.UNDO.value
+    APPROVE = Operation.APPROVE.value
     REGISTER = ConsolidationMode.REGISTER.value
     """`spec.consolidation.mode`."""
     NATIVE_DELETES = "NativeDeletes"
@@ -84,6 +86,8 @@ class AllowedOperation(StrEnum):
                 return cls.ERASE
             case Operation.UNDO:
                 return cls.UNDO
+            case Operation.APPROVE:
+                return cls.APPROVE
             case _:
                 assert_never(operation)
 
@@ -173,6 +177,8 @@ class ConsolidationSpec(Document):
     """
     seen_objects: tuple[SeenObject, ...] = ()
     """Of these batches, as far as known."""
+    checks: tuple[CheckSpec, ...] = ()
+    """What must hold for these batches."""
     accepts: "AcceptedHead | None" = None
     """A head that lost its ledger, and the ledger to continue with. Only without batches. None: no such head is accepted."""
     deletes: Deletes = Deletes.LEDGER

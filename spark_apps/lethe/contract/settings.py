@@ -59,6 +59,15 @@ class SchemaEvolution(StrEnum):
     """The run adds the columns to the table."""
 
 
+class OnFailure(StrEnum):
+    """`spec.checks[].onFailure`: what happens to a batch that fails a check."""
+
+    REFUSE = "Refuse"
+    """It is refused, like one that does not fit the table."""
+    HOLD = "Hold"
+    """It stays in the buffer until a person approves or reverts it."""
+
+
 class UnknownBatches(StrEnum):
     """`spec.unknownBatches`: what happens to a Restatement with batch ids that its Dataset does not know."""
 
@@ -253,12 +262,14 @@ class Operation(StrEnum):
     """Delete batches or records, and prove that their bytes are gone."""
     UNDO = "Undo"
     """Take a Revert back."""
+    APPROVE = "Approve"
+    """Promote batches that checks hold."""
 
     @property
     def is_metadata_only(self) -> bool:
         """Whether a request that names only batches is carried out without reading or writing data files."""
         match self:
-            case Operation.REVERT | Operation.ERASE | Operation.UNDO:
+            case Operation.REVERT | Operation.ERASE | Operation.UNDO | Operation.APPROVE:
                 return True
             case Operation.REPLAY:
                 return False
@@ -271,7 +282,7 @@ class Operation(StrEnum):
         match self:
             case Operation.ERASE:
                 return True
-            case Operation.REPLAY | Operation.REVERT | Operation.UNDO:
+            case Operation.REPLAY | Operation.REVERT | Operation.UNDO | Operation.APPROVE:
                 return False
             case _:
                 assert_never(self)

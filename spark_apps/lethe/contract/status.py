@@ -308,14 +308,14 @@ class VacuumStatus(ApiModel):
 
 
 class RefusedBatch(ApiModel):
-    """A batch that was set aside."""
+    """A batch that was set aside or held."""
 
     batch_id: str
     """The id of the batch."""
     reason: str | None = None
     """The reason, as one CamelCase word."""
     message: str | None = None
-    """Which file, what was expected and found."""
+    """Which file or check, what was expected and found."""
 
 
 class BatchCounts(ApiModel):
@@ -331,6 +331,10 @@ class BatchCounts(ApiModel):
     """Batches that were set aside because they cannot be read or do not fit the table."""
     refused_batches: Annotated[tuple[RefusedBatch, ...] | None, items(maximum=20)] = None
     """The latest 20 refused batches."""
+    held: int | None = None
+    """Batches that fail a check of spec.checks, and wait in the buffer until a person approves or reverts them."""
+    held_batches: Annotated[tuple[RefusedBatch, ...] | None, items(maximum=20)] = None
+    """The latest 20 held batches."""
 
 
 class TombstoneCounts(ApiModel):

@@ -125,7 +125,10 @@ class Link:
 
 
 class Work(Protocol):
-    """What a decoder does. It is pickled and sent to the decoder."""
+    """What a decoder does. It is pickled and sent to the decoder.
+
+    The server imports the module of its class before it forks the decoder, or the one that its attribute `module` names.
+    """
 
     @property
     def limits(self) -> Limits:

@@ -110,7 +110,8 @@ class Process:
             NoDecoder: No decoder can be started, or decoders end before they decode anything.
         """
         self._process = -1
-        self._link, self._status, self._mark = _requested(type(work).__module__)
+        module = getattr(work, "module", "") or type(work).__module__
+        self._link, self._status, self._mark = _requested(module)
         self._pid = self._read_status() or 0
         if not self._pid:
             self.close()

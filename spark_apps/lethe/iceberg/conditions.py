@@ -380,6 +380,28 @@ class _StartsWith(_Node):
 
 
 @dataclass(frozen=True)
+class _Matches(_Node):
+    """Whether a part of a text matches a regular expression of RE2."""
+
+    column: ColumnPath
+    pattern: str
+    expected: bool = True
+
+    def columns(self) -> Iterator[ColumnPath]:
+        yield self.column
+
+    def true_in(self, rows: pa.RecordBatch) -> pa.Array:
+        mask = pc.match_substring_regex(self.column.of(rows), self.pattern)
+        return mask if self.expected else pc.invert(mask)
+
+    def opposite(self) -> _Node:
+        return _Matches(self.column, self.pattern, not self.expected)
+
+    def pruning(self) -> BooleanExpression:
+        return AlwaysTrue()
+
+
+@dataclass(frozen=True)
 class _AnyElement(_Node):
     """Whether a condition is true for an element of a list. A null list has no elements, as an empty one."""
 
@@ -429,6 +451,22 @@ class RowCondition:
             ) from e
         return cls(_node(schema, parsed), schema)
 
+    @classmethod
+    def matching(cls, schema: Schema, name: str, pattern: str) -> "RowCondition":
+        """The condition that a part of a text column matches a regular expression of RE2.
+
+        Raises:
+            InputError: InvalidRead, UnknownType, if the schema has no such column, it is no text, or the pattern is not valid.
+        """
+        column = _column(schema, name)
+        if column.in_list or not isinstance(column.type, StringType):
+            raise InputError("InvalidRead", f"the filter needs a text of {column.name}, a {_kind(column)}.")
+        try:
+            pc.match_substring_regex(pa.array([""]), pattern)
+        except pa.ArrowInvalid:
+            raise InputError("InvalidRead", "the filter has a regular expression that is not one of RE2.") from None
+        return cls(_Matches(column, pattern), schema)
+
     def both(self, other: "RowCondition") -> "RowCondition":
         """The condition that both are true."""
         return other if self.is_always_true else RowCondition(_Both(self.root, other.root), self.schema)
@@ -460,6 +498,10 @@ class RowCondition:
         """Whether the condition is true for each row."""
         return pc.fill_null(self.root.true_in(rows), False)
 
+    def false_in(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        """Whether the condition is false for each row. Where it is unknown, it is not."""
+        return pc.fill_null(pc.invert(self.root.true_in(rows)), False)
+
 
 # --- expressions ----------------------------------------------------------------------------------------------------
 
@@ -477,18 +519,18 @@ def _node(schema: Schema, expression: BooleanExpression) -> _Node:
         case Not(child=child):
             return _node(schema, child).opposite()
         case UnboundPredicate():
-            column = _column(schema, expression)
+            reference = expression.term
+            assert isinstance(reference, Reference)
+            column = _column(schema, reference.name)
             return _of_elements(column, expression) if column.in_list else _predicate(column, expression)
     raise InputError("InvalidRead", f"the filter has a {type(expression).__name__}, which is not supported.")
 
 
-def _column(schema: Schema, predicate: UnboundPredicate) -> ColumnPath:
-    reference = predicate.term
-    assert isinstance(reference, Reference)
+def _column(schema: Schema, name: str) -> ColumnPath:
     try:
-        column = resolve_column(schema, reference.name)
+        column = resolve_column(schema, name)
     except NoColumn as e:
-        raise InputError("InvalidRead", f"the filter names the column {reference.name}, {e}.") from None
+        raise InputError("InvalidRead", f"the filter names the column {name}, {e}.") from None
     require_known(schema, [column.top.name], "the filter")
     return column
 

@@ -7,13 +7,15 @@ file earlier, and say why.
 
 import base64
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import accumulate, groupby
 from typing import Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -26,6 +28,8 @@ from lethe.decoder.process import NoDecoder, OnWait, Unit, limits_here, supervis
 from lethe.iceberg.column_path import ColumnName
 from lethe.ingest.buffer_store import TRANSIENT_MARKER, BadFile, BufferedFiles, Bytes, FileTask, Peek, Unread
 from lethe.ingest.change_rows import KEYS_AT_MOST, Keyed, encoded, too_many
+from lethe.ingest.checks import NO_CHECKS, BatchChecks, FailedChecks, FailedRows, KeptKeys, Segment, too_many_keys
+from lethe.ingest.checks import TOO_COSTLY as CHECK_TOO_COSTLY
 from lethe.ingest.file_formats import FORMATS, joined, opened
 from lethe.ingest.schema_fit import (
     Fits,
@@ -180,6 +184,8 @@ class FileOutcome:
     """Why no row of the batch may be committed; None: there is no reason."""
     keys: tuple[bytes, ...] = field(default=(), repr=False)
     """Of change data, encoded by `change_rows.encoded`."""
+    failed: FailedChecks = field(default_factory=dict)
+    """The rows that fail checks. Keys that another file of the batch has, too, count in the later one."""
 
 
 Tally: TypeAlias = Mapping[tuple[str, str], FileOutcome]
@@ -218,6 +224,8 @@ class ReadSettings:
     """How CSV files are written."""
     path_columns: tuple[tuple[ColumnName, int], ...] = ()
     """Columns whose values become names of folders, each with the maximum length of its part of the name, in bytes."""
+    checks: BatchChecks = NO_CHECKS
+    """What must hold for the rows. Only the outcomes of files say what does not."""
 
 
 class Reader:
@@ -403,9 +411,17 @@ class _Reading:
         self._columns_only = columns_only
         self._work = FileWork(reader.without_credentials(), limits_here(), rows, columns_only)
         self._costly: set[str] = set()  # batches with a file that has ended a decoder
+        self._left: Counter[str] = Counter()  # files without an outcome, by batch
+        self._keys = KeptKeys(reader.settings.checks)  # of these batches
 
     def tables(self, tasks: Sequence[FileTask]) -> Iterator[pa.Table]:
+        self._left.update(t.batch_id for t in tasks)
         yield from supervise(self._work, self._units(tasks), self._used, self._refused, on_wait=self._on_wait)
+        self._compare_keys()
+        for batch_id, uri in [key for key in self._outcomes if key[0] in self._keys.too_large]:
+            outcome = self._outcomes[batch_id, uri]
+            error = FileError(uri, CHECK_TOO_COSTLY, too_many_keys(self._reader.settings.checks.specs))
+            self._outcomes[batch_id, uri] = replace(outcome, error=outcome.error or error)
 
     def _units(self, tasks: Sequence[FileTask]) -> Iterator[Unit]:
         store = BufferedFiles(self._reader.settings.io_properties, RANGE_BYTES if self._columns_only else None)
@@ -416,11 +432,23 @@ class _Reading:
                 self._end(task, FileOutcome())  # the batch is refused, whatever is in this file
             else:
                 entry = {"batch": task.batch_id, "uri": task.uri, "folders": task.folders, "skip": 0}
-                yield Unit(entry, source.content, task.size, task.uri, partial(source.range, task.uri), (task, 0))
+                yield Unit(entry, source.content, task.size, task.uri, partial(source.range, task.uri), Progress(task))
 
     def _end(self, task: FileTask, outcome: FileOutcome) -> None:
         self._outcomes[task.batch_id, task.uri] = outcome
+        self._left[task.batch_id] -= 1
+        if not self._left[task.batch_id] and self._keys.end(task.batch_id):
+            self._compare_keys()
         self._on_file()
+
+    def _compare_keys(self) -> None:
+        """Compare the keys of the batches whose files are all read."""
+        for segment, check, rows in self._keys.compare():
+            key = segment.batch_id, segment.uri
+            outcome = self._outcomes[key]
+            before = outcome.failed.get(check)
+            failed = {**outcome.failed, check: before.plus(rows) if before is not None else rows}
+            self._outcomes[key] = replace(outcome, failed=failed)
 
     def _used(self, document: dict[str, Any], contents: list[memoryview], units: dict[int, Unit]) -> Iterator[pa.Table]:
         """Use a result.
@@ -428,23 +456,43 @@ class _Reading:
         Returns:
             Its rows.
         """
+        tables = [decoded_rows(content) for content in contents[: document["tables"]]]
+        if self._reader.settings.checks.of_keys and tables:
+            parts = [(units[number].of, count) for number, _, count in document["rows"]]
+            segments = [Segment(of.task.batch_id, of.task.uri, of.rows, count) for of, count in parts]
+            self._keys.add(segments, pa.concat_tables(tables))
         for number, passed, rows in document["rows"]:
             unit = units[number]
-            task, before = unit.of
-            unit.of = task, before + rows
+            unit.of.rows += rows
             unit.document["skip"] += passed
+        for number, check, count, first in document["failed"]:
+            units[number].of.add_failed(check, FailedRows(count, tuple(first)))
         keys = iter(contents[document["tables"] :])
         for number, error, of_file in document["outcomes"]:
-            task, rows = units[number].of
+            of = units[number].of
             of_task = tuple(bytes(next(keys)) for _ in range(of_file))
-            self._end(task, FileOutcome(rows, None if error is None else FileError(task.uri, *error), of_task))
-        for content in contents[: document["tables"]]:
-            yield decoded_rows(content)
+            found = None if error is None else FileError(of.task.uri, *error)
+            self._end(of.task, FileOutcome(of.rows, found, of_task, of.failed))
+        if self._work.send_rows:
+            yield from tables
 
     def _refused(self, unit: Unit, why: str) -> None:
-        task, rows = unit.of
-        self._costly.add(task.batch_id)
-        self._end(task, FileOutcome(rows, FileError(task.uri, TOO_COSTLY, why)))
+        of = unit.of
+        self._costly.add(of.task.batch_id)
+        self._end(of.task, FileOutcome(of.rows, FileError(of.task.uri, TOO_COSTLY, why)))
+
+
+@dataclass
+class Progress:
+    """What decoders have sent of a file."""
+
+    task: FileTask
+    rows: int = 0
+    failed: dict[int, FailedRows] = field(default_factory=dict)
+
+    def add_failed(self, check: int, rows: FailedRows) -> None:
+        """Count rows that fail a check, and come after those that were counted before."""
+        self.failed[check] = self.failed[check].plus(rows) if check in self.failed else rows
 
 
 @dataclass(frozen=True)
@@ -468,6 +516,11 @@ class FileWork:
     send_rows: bool
     columns_only: bool
 
+    @property
+    def module(self) -> str:
+        """What the server imports; "": this module."""
+        return self.reader.settings.checks.module
+
     def run(self, link: ChildLink) -> None:
         """Decode the files of each message and send their rows and outcomes, until the parent closes the link.
 
@@ -488,6 +541,10 @@ class FileWork:
                 decoding.flush()
             decoding.send_outcomes()
             link.send({"kind": "ready"})
+
+
+Failed: TypeAlias = tuple[int, int, int, tuple[int, ...]]
+"""As a decoder sends it: the numbers of a unit and of a check, how many rows fail, and the first of them."""
 
 
 class _Decoding:
@@ -602,17 +659,37 @@ class _Decoding:
             passed[key] = passed.get(key, 0) + piece.rows.num_rows
         before = {key: self._outcomes[key].rows for key in passed}
         self._link.mark(self._numbers[next(iter(passed))] if len(passed) == 1 else SEVERAL)
-        tables = fit(self._reader.fitting, pieces, self._outcomes)
-        contents = [encoded_rows(t) for t in tables] if self._work.send_rows else []
+        fitted = fit(self._reader.fitting, pieces, self._outcomes)
         rows = [(self._numbers[k], count, self._outcomes[k].rows - before[k]) for k, count in passed.items()]
-        self._send(rows, contents)
+        self._send(rows, [encoded_rows(t) for t in self._to_send(fitted)], list(self._failing(fitted)))
+
+    def _to_send(self, fitted: Iterable[tuple[Sequence[Piece], pa.Table]]) -> Iterator[pa.Table]:
+        """The rows, or only the columns that the parent compares."""
+        columns = self._reader.settings.checks.key_columns
+        for _, table in fitted:
+            if self._work.send_rows:
+                yield table
+            elif columns:
+                yield table.select(columns)
+
+    def _failing(self, fitted: Iterable[tuple[Sequence[Piece], pa.Table]]) -> Iterator[Failed]:
+        """The rows that fail a check: the number of the unit and of the check, how many, and the first rows of the file."""
+        for pieces, table in fitted:
+            starts = np.cumsum([0, *(p.rows.num_rows for p in pieces)])
+            for check, rows in self._reader.settings.checks.failing(table):
+                for piece, start, end in zip(pieces, starts[:-1], starts[1:], strict=True):
+                    here = rows[(rows >= start) & (rows < end)]
+                    if len(here):
+                        failed = FailedRows.of(here - start + (piece.first_row or 0))
+                        number = self._numbers[piece.task.batch_id, piece.task.uri]
+                        yield number, check, failed.count, failed.first
 
     def send_outcomes(self) -> None:
         """Send the outcomes of files that have no rows among those that wait."""
         if self._ended and not self._waiting.pieces:
-            self._send([], [])
+            self._send([], [], [])
 
-    def _send(self, rows: list[tuple[int, int, int]], tables: list[Any]) -> None:
+    def _send(self, rows: list[tuple[int, int, int]], tables: list[Any], failed: list[Failed]) -> None:
         outcomes: list[tuple[int, tuple[str, str, bool] | None, int]] = []
         keys: list[bytes] = []
         for key in self._ended:
@@ -624,6 +701,7 @@ class _Decoding:
         document = {
             "kind": "result",
             "rows": rows,
+            "failed": failed,
             "outcomes": outcomes,
             "tables": len(tables),
             "settled": [o[0] for o in outcomes],
@@ -644,7 +722,7 @@ def warm_up() -> None:
     content = written.getvalue().to_pybytes()
     reader, task = Reader(columns, ReadSettings("id", {})), FileTask("", "", len(content))
     pieces = [Piece(task, rows) for rows in reader.rows(task, Bytes(content), Limits(), [])]
-    for table in fit(reader.fitting, pieces, {("", ""): FileOutcome()}):
+    for _, table in fit(reader.fitting, pieces, {("", ""): FileOutcome()}):
         encoded_rows(table)
 
 
@@ -694,13 +772,19 @@ class Waiting:
         return taken
 
 
-def fit(fitting: Fitting, pieces: list[Piece], outcomes: dict[tuple[str, str], FileOutcome]) -> list[pa.Table]:
+def fit(
+    fitting: Fitting, pieces: list[Piece], outcomes: dict[tuple[str, str], FileOutcome]
+) -> list[tuple[list[Piece], pa.Table]]:
     """Convert rows to the table's columns, all together.
 
     If that fails, convert them piece by piece, to find the file with the error, and leave out all pieces of its batch.
+
+    Returns:
+        Pieces and their rows, in the order of the pieces.
     """
     try:
-        tables = [fitting.fitted(list(alike)) for _, alike in groupby(pieces, lambda p: p.rows.schema)]
+        alike = [list(some) for _, some in groupby(pieces, lambda p: p.rows.schema)]
+        fitted = [(some, fitting.fitted(some)) for some in alike]
     except MemoryError:
         raise
     except Exception:
@@ -716,12 +800,11 @@ def fit(fitting: Fitting, pieces: list[Piece], outcomes: dict[tuple[str, str], F
                 key = piece.task.batch_id, piece.task.uri
                 outcomes[key] = replace(outcomes[key], error=outcomes[key].error or error_of(piece.task, bad_file))
                 bad.add(piece.task.batch_id)
-        good = [(p, t) for p, t in by_piece if p.task.batch_id not in bad]
-        pieces, tables = [p for p, _ in good], [t for _, t in good]
-    for piece in pieces:
+        fitted = [([p], t) for p, t in by_piece if p.task.batch_id not in bad]
+    for piece in (p for some, _ in fitted for p in some):
         key = piece.task.batch_id, piece.task.uri
         outcomes[key] = replace(outcomes[key], rows=outcomes[key].rows + piece.rows.num_rows)
-    return tables
+    return fitted
 
 
 def unfitting(error: Exception) -> BadFile:

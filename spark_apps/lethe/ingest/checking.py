@@ -45,6 +45,8 @@ class Checked:
     """The rows of all files; None: not all were read."""
     refusal: RefusedBatch | None
     """How a consolidation would refuse the batch; None: it would not."""
+    hold: RefusedBatch | None = None
+    """How a check would hold the batch; None: it would not."""
 
 
 def columns_of(schema: Schema) -> pa.Schema:
@@ -94,6 +96,7 @@ def check_files(
 
     Args:
         columns: Of the table, see `columns_of`.
+        settings: Its checks apply to the rows that are read.
         whole: Of other files only the columns are compared; None: all rows of all files are read.
         on_file: Called after each file.
         on_wait: Called often while a decoder works, with its processor time so far, in seconds. If it raises,
@@ -128,9 +131,14 @@ def check_files(
             evolved = Reader(_evolved(columns, evolution.columns), settings)
             outcomes |= _read(evolved, wanting, lambda: None, on_wait)
             errors = _errors({(t.batch_id, t.uri): outcomes[t.batch_id, t.uri] for t in completely})
-    refusal = refusal_of(tasks[0].batch_id, errors) if errors else None
-    rows = None if others or refusal is not None else sum(o.rows for o in outcomes.values())
-    return Checked(rows, refusal)
+    if errors:
+        return Checked(None, refusal_of(tasks[0].batch_id, errors))
+    rows = None if others else sum(o.rows for o in outcomes.values())
+    failure = settings.checks.judge(rows, {uri: o.failed for (_, uri), o in outcomes.items()})
+    if failure is None:
+        return Checked(rows, None)
+    named = RefusedBatch.of(tasks[0].batch_id, failure.verdict)
+    return Checked(rows, None, named) if failure.is_held else Checked(None, named)
 
 
 def _read(

@@ -101,13 +101,15 @@ def _united(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
 
 
 class BatchState(StrEnum):
-    """What became of a batch that the ledger knows. Of these batches, only a refused one may still be promoted."""
+    """What became of a batch that the ledger knows. Of these, only a refused and a held one may still be promoted."""
 
     PROMOTED = "promoted"
     REVERTED = "reverted"
     REPLACED = "replaced"
     ERASED = "erased"
     REFUSED = "refused"
+    HELD = "held"
+    """It failed a check, and stays in the buffer until a person approves or reverts it."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class BatchEntry:
     """The run that set this state."""
     time: datetime
     restatement: str | None = None
-    """Key of the request that reverted, replaced or added it; None: none did."""
+    """Key of the request that reverted, replaced, added or approved it; None: none did."""
     replaced_by: str | None = None
     """The id of the batch that replaced it; None: not replaced."""
     rows: int | None = None
@@ -131,7 +133,7 @@ class BatchEntry:
     """The snapshot of the commit that promoted it; filled in when it is read."""
     objects: tuple[BufferedObject, ...] = ()
     refusal: Verdict | None = None
-    """Why it was refused; None: not refused."""
+    """Why it was refused or held; None: neither."""
     partitions: tuple[str, ...] | None = None
     """The partitions that its rows may be in, as `lethe.files.bounds` writes them; None: any."""
     evict_by: datetime | None = None
@@ -142,7 +144,12 @@ class BatchEntry:
     @property
     def blocks_promotion(self) -> bool:
         """Whether it is promoted already, or was reverted, perhaps before it was promoted."""
-        return self.state is not BatchState.REFUSED
+        return self.state not in (BatchState.REFUSED, BatchState.HELD)
+
+    @property
+    def is_approved(self) -> bool:
+        """Whether it is held, and a person has approved these objects."""
+        return self.state is BatchState.HELD and self.restatement is not None
 
 
 @dataclass(frozen=True)

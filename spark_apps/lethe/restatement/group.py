@@ -17,6 +17,7 @@ from lethe.base.ids import MAX_BATCH_ID_LENGTH
 from lethe.base.verdict import Verdict
 from lethe.contract.result import AffectedFiles, RequestResult
 from lethe.contract.run import RestatementRequest
+from lethe.contract.settings import Operation
 from lethe.files.bounds import FileBounds, split_by_bounds
 from lethe.ledger.ledger import Delta, Ledger, RequestEntry, get_many
 from lethe.ledger.overlay import Folding
@@ -251,7 +252,8 @@ def plan_group(
         if isinstance(planned, Restated):
             folding.add(planned.delta)
             carried_out.append(request.key)
-            undos += [request.key] if planned.delta.forget_batches else []
+            admits = planned.delta.forget_batches or request.operation is Operation.APPROVE
+            undos += [request.key] if admits else []
             adds += [request.key] if planned.add_replacement else []
             coming |= dict.fromkeys(place.creates, request.name) if masking and planned.add_replacement else {}
             erases += [request.key] if planned.erase_rows else []
@@ -295,7 +297,7 @@ def _waits_for_rows(request: RestatementRequest, adds: Sequence[str], undos: Seq
 
     Args:
         adds: Keys of the requests before it that add a replacement.
-        undos: Keys of the Undos before it that allow batches to be promoted.
+        undos: Keys of the requests before it that allow batches to be promoted.
     """
     if not adds and not undos:
         return None
@@ -303,7 +305,7 @@ def _waits_for_rows(request: RestatementRequest, adds: Sequence[str], undos: Seq
     place = (
         f"the replacement of Restatement {dependency}"
         if adds
-        else f"batches that Restatement {dependency} allows again"
+        else f"batches that Restatement {dependency} allows to be promoted"
     )
     verb = "replaces" if request.by_keys else "erases"
     text = (

@@ -27,6 +27,8 @@ from lethe.ledger.tombstone import (
 from lethe.restatement.unknown import refuse_unknown
 
 KEY_BYTES_AT_LEAST: Final = 16
+CLOCKS_DIFFER: Final = timedelta(minutes=10)
+"""The clocks of two runs differ by less."""
 
 
 def remembered(
@@ -214,10 +216,10 @@ def _check_undoable(where: str, undone: RequestResult) -> None:
                 f"{where} names the Erase {undone.name}. An Erase cannot be undone, even if the bytes still "
                 "exist. If it was a mistake, load the rows again under a new batch id."
             )
-        case Operation.UNDO | None:
+        case Operation.UNDO | Operation.APPROVE | None:
             text = (
                 f"{where} names {undone.name}, which is not a Revert. Only a Revert can be undone. To delete "
-                "the batches again, create another Revert."
+                "the batches, create a Revert."
             )
         case _:
             assert_never(undone.operation)
@@ -364,7 +366,7 @@ def check_request(request: RestatementRequest) -> None:
     match request.operation:
         case Operation.REPLAY:
             takes_replacement, takes_undoes, takes_rows = True, False, False
-        case Operation.REVERT:
+        case Operation.REVERT | Operation.APPROVE:
             takes_replacement, takes_undoes, takes_rows = False, False, False
         case Operation.ERASE:
             takes_replacement, takes_undoes, takes_rows = False, False, True
@@ -442,8 +444,8 @@ def plan_restatement(
         erased: The rows found for an Erase by records, or by the keys of the replacement; None: a dry run, or no such request.
 
     Raises:
-        InputError: AlreadyReplaced, ReplacementAlreadyPromoted, UnknownBatches, and those of `check_request`, `plan_undo`
-            and `refuse_other_values`.
+        InputError: AlreadyReplaced, ReplacementAlreadyPromoted, UnknownBatches, NotHeld, ErasedSince, and those of
+            `check_request`, `plan_undo` and `refuse_other_values`.
     """
     run, now, field_id = scope.run, scope.now, scope.field_id
     done = ledger.requests.get(request.key)
@@ -455,6 +457,8 @@ def plan_restatement(
         case Operation.UNDO:
             undone = plan_undo(ledger, request, field_id, run, now)
             return Restated(undone.delta, undone.result)
+        case Operation.APPROVE:
+            return _approve(ledger, request, field_id, run, now)
         case Operation.ERASE if request.rows is not None:
             return _erase_rows(ledger, request, erased or ErasedRows(0, field_id), run, now)
         case Operation.ERASE:
@@ -533,6 +537,56 @@ def plan_restatement(
         run, add_tombstones=tombstones, set_batches=tuple(entries), set_requests=(entry,), set_erasures=obligations
     )
     return Restated(delta, result, add_replacement, erase_rows=by_keys)
+
+
+def _approve(ledger: Ledger, request: RestatementRequest, field_id: int, run: str, now: datetime) -> Restated:
+    """Plan to let the next consolidation promote held batches, with the objects that were checked.
+
+    Raises:
+        InputError: `NotHeld`, `ErasedSince`.
+    """
+    ids = tuple(dict.fromkeys(request.batch_ids))
+    known = get_many(ledger.batches, ids)
+    for i in ids:
+        if i not in known or known[i].state is not BatchState.HELD:
+            state = f"is {known[i].state}" if i in known else "is not in the ledger"
+            raise InputError(
+                "NotHeld",
+                f"Restatement {request.name}: batch {i!r} {state}. Only a batch that a check of the Dataset holds can be "
+                "approved. Nothing was approved.",
+            )
+    _check_not_erased(request.name, ledger, known.values(), field_id)
+    result = RequestResult(
+        key=request.key,
+        name=request.name,
+        succeeded=True,
+        operation=request.operation,
+        committed_time=now,
+        batch_ids_count=len(ids) if request.batch_ids_sha256 else None,
+        batch_ids_sha256=request.batch_ids_sha256 or None,
+    )
+    approved = tuple(replace(known[i], run=run, time=now, restatement=request.key) for i in ids)
+    return Restated(
+        Delta(run, set_batches=approved, set_requests=(remembered(ledger, request, result, run, now),)), result
+    )
+
+
+def _check_not_erased(name: str, ledger: Ledger, held: Iterable[BatchEntry], field_id: int) -> None:
+    """Refuse batches that an Erase of records should have searched: no Erase waits for a held batch.
+
+    Raises:
+        InputError: `ErasedSince`.
+    """
+    records = [e.restatement for e in ledger.erasures if e.field_id != field_id]
+    for erase in get_many(ledger.requests, records).values():
+        for batch in held:
+            if erase.time >= batch.time - CLOCKS_DIFFER:
+                raise InputError(
+                    "ErasedSince",
+                    f"Restatement {name}: batch {batch.id!r} is held since {batch.time:%Y-%m-%dT%H:%MZ}. Restatement "
+                    f"{name_of(erase.key)} has erased records since then, and did not search its files. Nothing was approved. "
+                    "Write its rows to the buffer under a new batch id, without the erased records.",
+                )
 
 
 def _erase_rows(ledger: Ledger, request: RestatementRequest, erased: ErasedRows, run: str, now: datetime) -> Restated:
@@ -628,12 +682,12 @@ def _taken_back(before: BatchEntry | None, entry: BatchEntry) -> BatchEntry:
     is_erased = before.state is BatchState.ERASED and entry.state is BatchState.REVERTED
     if before.state is BatchState.REPLACED or is_erased:
         return replace(before, evict_by=evict_by)
-    # The objects of a refused batch were refused. Without them in the entry, retention does not treat them as promoted objects.
-    refused = before.state is BatchState.REFUSED
+    # A refused or held batch was not promoted. Without its objects in the entry, retention does not treat them as if it was.
+    is_promoted = before.blocks_promotion
     return replace(
         before,
-        objects=() if refused else before.objects,
-        refusal=None if refused else before.refusal,
+        objects=before.objects if is_promoted else (),
+        refusal=before.refusal if is_promoted else None,
         state=entry.state,
         run=entry.run,
         time=entry.time,

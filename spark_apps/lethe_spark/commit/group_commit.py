@@ -4,7 +4,7 @@ The caller passes functions that write data and search data files: those of a Jo
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol, TypeAlias
@@ -16,8 +16,9 @@ from lethe.contract.result import RequestResult, RestatementGroupResult, RunOutc
 from lethe.contract.run import RestatementRequest, RunSpec
 from lethe.contract.settings import UnknownBatches
 from lethe.files.native_deletes import with_purged
-from lethe.ledger.ledger import Delta, Ledger
+from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger
 from lethe.ledger.lineage import shown_again_since
+from lethe.ledger_store import all_batches
 from lethe.restatement.group import GroupFindings, GroupPlan, plan_group, set_aside
 from lethe.restatement.plan import ErasedRows, PlanScope, ReplacementRows
 from lethe.restatement.unknown import unknown_ids_of
@@ -272,21 +273,36 @@ class GroupCommit:
     def _unlisted(self, base: Base) -> dict[str, RequestResult]:
         """Results of requests that must wait for batches to be consolidated.
 
-        They search for rows, and an Undo after the last listing of the buffer may have admitted batches.
+        They search for rows, and an Undo after the last listing of the buffer may have admitted batches, or an Approve has.
         """
         facts, searching = base.facts, [r for r in self.requests if r.searches]
-        if self.listed_snapshot_id is None or not searching:
+        if not searching:
             return {}
-        if not shown_again_since(facts.snapshots, facts.head_id, self.listed_snapshot_id):
+        approved = next((b.id for b in _approved(base.ledger)), None)
+        if approved is not None:
+            text = (
+                f"batch {approved!r} is approved and not promoted yet. The run waits for it. If the batch is not in the "
+                "buffer any more, revert it."
+            )
+        elif self.listed_snapshot_id is not None and shown_again_since(
+            facts.snapshots, facts.head_id, self.listed_snapshot_id
+        ):
+            text = (
+                "an Undo may have allowed more batches to be promoted since the buffer was listed. The run waits "
+                "for the next listing and for these batches."
+            )
+        else:
             return {}
-        text = (
-            "an Undo may have allowed more batches to be promoted since the buffer was listed. The run waits "
-            "for the next listing and for these batches."
-        )
         return {
             r.key: set_aside(r, Verdict("BufferBeingListed", f"Restatement {r.name}: {text}", transient=True))
             for r in searching
         }
+
+
+def _approved(ledger: Ledger) -> Iterator[BatchEntry]:
+    """The held batches that are approved. Reads the whole ledger if there are held batches, which is rare."""
+    if ledger.states.get(BatchState.HELD):
+        yield from (b for some in all_batches(ledger.batches) for b in some if b.is_approved)
 
 
 def look_for(

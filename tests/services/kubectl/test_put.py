@@ -125,6 +125,26 @@ def nothing(folder: Path) -> None:
 
 @pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize(
+    ("on_failure", "expected", "said"),
+    [
+        ("Refuse", 10, "CheckFailed: check key (unique): 2 of 4 rows fail"),
+        ("Hold", 0, "batch monday will be held until somebody approves it: check key (unique): 2 of 4 rows fail"),
+    ],
+)
+def test_checks_of_the_dataset_refuse_a_batch_or_say_that_they_would_hold_it(
+    local: LocalApi, folder: Path, on_failure: str, expected: int, said: str
+) -> None:
+    """Each value is twice in the batch."""
+    local.dataset("flights", checks=[{"name": "key", "unique": ["v"], "onFailure": on_failure}])
+
+    done = local.lethe("put", "flights", str(folder))
+
+    assert done.exit_code == expected, done.output
+    assert said in done.stderr
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize(
     ("make", "parts"),
     [
         (bad_csv, ("SchemaMismatch", "bad.csv: row ", "column v holds a value that is not of type int64")),

@@ -97,6 +97,18 @@ def test_a_wait_that_ends_without_a_vacuum_says_why_and_the_next_command(local: 
     assert "the vacuum has not ended after 0 s" in late.stderr
 
 
+def test_batches_are_approved_by_a_restatement_and_not_together_with_a_plan(local: LocalApi) -> None:
+    local.dataset("flights", {"vacuum": PLANNED})
+
+    approved = local.lethe("approve", "flights", "B7", "--reason", "known", "--ticket", "OPS-1", "-o", "json")
+    both = local.lethe("approve", "flights", "B7", "--plan", "abc")
+
+    spec = {"datasetRef": {"name": "flights"}, "operation": "Approve", "batchIds": ["B7"]}
+    assert json.loads(approved.stdout)["spec"] == {**spec, "reason": "known", "ticket": "OPS-1"}
+    assert (both.exit_code, "Name batches or a --plan, not both." in both.stderr) == (2, True)
+    assert annotations(local) == {}
+
+
 def test_another_plan_than_the_one_that_was_read_is_not_approved(local: LocalApi) -> None:
     local.dataset("flights", {"vacuum": PLANNED})
 

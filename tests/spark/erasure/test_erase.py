@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError, TransientError
+from lethe.contract.checks import CheckSpec
 from lethe.contract.result import RunResult
 from lethe.contract.run import RunSpec
 from lethe.contract.settings import UnknownBatches
@@ -534,6 +535,36 @@ def test_an_erase_waits_for_a_listing_that_is_younger_than_the_last_undo(story: 
     (result,) = story.run(spec.model_copy(update={"restatement": again, "attempt": 2})).requests
 
     assert (result.succeeded, result.rows_erased) == (True, 1)
+    story.check_reads(but(somebody, batches=("A", "B", "D", "late")))
+
+
+def held(story: Names, batch_id: str, attempt: int = 1) -> RunResult:
+    """Consolidate a batch with a check that holds every row."""
+    spec = story.consolidation(batch_id)
+    assert spec.consolidation is not None
+    check = CheckSpec.model_validate({"name": "none", "condition": "v < 0", "onFailure": "Hold"})
+    checked = spec.consolidation.model_copy(update={"checks": (check,)})
+    return story.run(spec.model_copy(update={"consolidation": checked, "run_id": f"{spec.run_id[:-1]}{attempt}"}))
+
+
+@VERSION_3
+def test_an_erase_waits_for_an_approved_batch_and_one_that_it_did_not_search_is_never_approved(story: Names) -> None:
+    """No listing counts held batches among those that an Erase waits for."""
+    somebody = row("late", 0)
+    story.put("late", "later")
+    assert held(story, "late").held_count == 1
+    assert held(story, "later").held_count == 1
+    assert story.restate(a_request("approve", "Approve", batch_ids=("late",))).succeeded
+    erase = story.an_erase(name_of(somebody[1]))
+
+    with pytest.raises(TransientError, match="batch 'late' is approved and not promoted yet"):
+        story.restate(erase)
+    assert held(story, "late", attempt=2).batches_promoted == 1
+    result = story.restate(erase)
+    refused = story.restate(a_request("too-late", "Approve", batch_ids=("later",)))
+
+    assert (result.succeeded, result.rows_erased) == (True, 1)
+    assert (refused.succeeded, refused.reason) == (False, "ErasedSince")
     story.check_reads(but(somebody, batches=("A", "B", "D", "late")))
 
 

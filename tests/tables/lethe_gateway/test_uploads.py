@@ -143,6 +143,26 @@ def test_what_a_consolidation_would_refuse_is_refused_with_the_file_and_the_colu
     assert not batches_in(site.uri)[0].complete
 
 
+def test_checks_of_the_dataset_refuse_an_upload(site: Site) -> None:
+    wanted = {"name": "key", "unique": ["v"]}
+    files = {"a.parquet": parquet(1, 2), "b.parquet": parquet(2)}
+    site.spec = {"checks": [wanted]}
+    site.open(entries(files))
+    site.send(files)
+
+    assert "check key (unique): 1 of 3 rows fail, first row 0 of" in problem(Kind.BATCH_REFUSED, site.complete).detail
+    site.spec = {"checks": [{**wanted, "unique": ["w"]}]}
+    assert site.complete().checked is False, "the run says that the check names no column"
+
+
+def test_a_batch_that_a_check_would_hold_is_complete(site: Site) -> None:
+    site.spec = {"checks": [{"name": "low", "condition": "v < 0", "onFailure": "Hold"}]}
+    site.open()
+    site.send()
+
+    assert (site.complete().state, batches_in(site.uri)[0].complete) == (UploadState.COMPLETE, True)
+
+
 def test_a_large_file_is_judged_by_its_columns_alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "WHOLE_BYTES", 10)
     bad = {"bad.parquet": parquet(1, column="w")}

@@ -422,6 +422,20 @@ def test_the_time_of_a_promotion_is_unknown_once_its_snapshot_has_expired() -> N
     assert history_of(facts("promoted"))[0].time == NOW  # the time of its state
 
 
+def test_a_held_batch_says_why_and_then_who_approved_it() -> None:
+    held = BatchRow("A", "held", NOW, run_id="r", refusal_reason="CheckFailed", refusal_message="check c")
+    approved = replace(held, restatement="ns/approve-1/ab", run_id="approving")
+
+    (waits,) = history_of(facts(row=held))
+    before, by = history_of(facts(row=approved))
+
+    assert (waits.type, waits.time, waits.run_id, waits.reason) == (BatchEventType.HELD, NOW, "r", "CheckFailed")
+    assert (before.type, before.time, before.message) == (BatchEventType.HELD, None, "check c")
+    assert (by.type, by.time, by.run_id) == (BatchEventType.APPROVED, NOW, "approving")
+    assert by.restatement is not None
+    assert by.restatement.name == "approve-1"
+
+
 def test_an_erasure_goes_through_its_states() -> None:
     pending = Erasure(REQUEST_KEY, 1, NOW)
     outcome = ErasureOutcome(restatement=REQUEST_KEY, verified_time=NOW, record="s3://r.json", record_sha256="ab")

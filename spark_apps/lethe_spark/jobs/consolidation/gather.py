@@ -220,7 +220,7 @@ class WrittenBatches:
     batches: Mapping[str, WrittenBatch]
     """The written batches, by id."""
     refused: Mapping[str, JudgedBatch]
-    """The refused batches, by id."""
+    """The refused and held batches, by id."""
     staged: int | None = None
     """The snapshot that keeps the files. None: the files are not staged."""
     missing: Mapping[str, str] = field(default_factory=dict)

@@ -12,10 +12,13 @@ from typing import assert_never
 
 from lethe.base import names
 from lethe.base.errors import ConflictError
-from lethe.buffer.promotion import JudgedBatch, WrittenBatch, plan_promotion
+from lethe.buffer.promotion import JudgedBatch, WrittenBatch, is_approved, plan_promotion
+from lethe.contract.checks import CheckSpec
 from lethe.contract.result import ConsolidationResult, Phase, ReanchoringResult
 from lethe.contract.settings import ConsolidationMode
 from lethe.ingest.buffer_files import check_some_were_read, why_unread
+from lethe.ingest.checks import Screening, wanted_row_counts
+from lethe.ledger_store import latest_rows
 
 from lethe_spark.commit.ledger_commit import Attempts, discard
 from lethe_spark.commit.masking import NativeMasker, native_kind
@@ -23,7 +26,7 @@ from lethe_spark.commit.opening import open_table
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.ingest import BatchSource, read_footers, write_into
 from lethe_spark.jobs.clean_up import anchored, finished, reanchor_and_mask
-from lethe_spark.jobs.consolidation.gather import WrittenBatches, claim_buffer, gather
+from lethe_spark.jobs.consolidation.gather import GatheredBatches, WrittenBatches, claim_buffer, gather
 from lethe_spark.jobs.consolidation.promote import Write, promote, register
 from lethe_spark.jobs.lost_partitions import leave_lost_specs, unmasked_ids
 from lethe_spark.jvm.commit import stage
@@ -86,7 +89,14 @@ def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterab
     sources = [BatchSource(b.id, b.data_objects, b.folder) for b in found.values()]
     size = sum(b.bytes for b in found.values())
     context.reporter.phase(Phase.WRITING, f"{len(found)} batches, {size} bytes")
-    done = write_into(context, table, sources, base.batch_column, spec.consolidation.target_file_size_bytes)
+    done = write_into(
+        context,
+        table,
+        sources,
+        base.batch_column,
+        spec.consolidation.target_file_size_bytes,
+        screening=_screening(spec.consolidation.checks, base, gathered),
+    )
     check_some_were_read(done.unread, len(sources))
     context.reporter.rows(done.rows, size)
     files = done.files
@@ -94,7 +104,8 @@ def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterab
         i: WrittenBatch(i, rows, found[i].bytes, found[i].data_objects) for i, rows in done.rows_per_batch.items()
     }
     missing |= {u.batch_id: why_unread(u) for u in done.unread}
-    refused = {r.batch_id: JudgedBatch(r.verdict, found[r.batch_id].data_objects) for r in done.refused}
+    judged = [(r, False) for r in done.refused] + [(r, True) for r in done.held]
+    refused = {r.batch_id: JudgedBatch(r.verdict, found[r.batch_id].data_objects, held) for r, held in judged}
     context.step("after-write")
     written = WrittenBatches(
         files,
@@ -119,6 +130,14 @@ def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterab
         raise
 
 
+def _screening(checks: tuple[CheckSpec, ...], base: Base, gathered: GatheredBatches) -> Screening:
+    """How the run checks the batches that it has found."""
+    entries = gathered.found.entries
+    approved = frozenset(i for i, batch in gathered.batches.items() if is_approved(batch, entries.get(i)))
+    count = wanted_row_counts(checks)
+    return Screening(checks, approved, latest_rows(base.ledger.batches, count) if count else ())
+
+
 def _stage(context: RunContext, table: SparkTable, base: Base, written: WrittenBatches) -> int:
     """Stage the files, with a document that describes their batches.
 
@@ -137,6 +156,7 @@ def _stage(context: RunContext, table: SparkTable, base: Base, written: WrittenB
                 "id": i,
                 "reason": found.refusal.reason,
                 "message": found.refusal.message,
+                "held": found.is_held,
                 "objects": [[*o.fields] for o in found.objects],
             }
             for i, found in written.refused.items()

@@ -143,7 +143,7 @@ def register(
 
     Raises:
         Exception: The errors of `read`.
-        InputError: `FormatNotRegistrable`, `NameMappingIncomplete`.
+        InputError: `FormatNotRegistrable`, `ChecksNeedRewrite`, `NameMappingIncomplete`.
         TransientError: The buffer cannot be read.
     """
     spec = context.spec
@@ -153,6 +153,12 @@ def register(
             "spec.consolidation.mode Register requires spec.buffer.format parquet, found "
             f"{spec.buffer.format}. Only Parquet files can be added to a table without rewriting them. Set "
             "the mode to Rewrite.",
+        )
+    if spec.consolidation is not None and spec.consolidation.checks:
+        raise InputError(
+            "ChecksNeedRewrite",
+            "spec.consolidation.mode Register does not read rows, so it cannot apply spec.checks. Set the mode to Rewrite, or "
+            "remove the checks.",
         )
     if properties := mapping_to_set(base.iceberg.schema(), table.properties, table.full_name):
         table.set_properties(properties)
@@ -372,7 +378,10 @@ def _staged(context: Run, table: IcebergTable) -> WrittenBatches | None:
         return tuple(BufferedObject(*fields) for fields in entry["objects"])
 
     batches = {b["id"]: WrittenBatch(b["id"], b["rows"], b["bytes"], objects(b)) for b in document["batches"]}
-    refused = {r["id"]: JudgedBatch(Verdict(r["reason"], r["message"]), objects(r)) for r in document["refused"]}
+    refused = {
+        r["id"]: JudgedBatch(Verdict(r["reason"], r["message"]), objects(r), r.get("held", False))
+        for r in document["refused"]
+    }
     log.info("found %d batches staged by an earlier attempt", len(batches))
     return WrittenBatches(staged.files, batches, refused, staged.snapshot_id, document["missing"])
 
@@ -394,6 +403,8 @@ def _result(
     context: Run, written: WrittenBatches, snapshot_id: int | None, withheld: int, message: str = ""
 ) -> ConsolidationResult:
     spec = context.spec
+    held = [i for i, judged in written.refused.items() if judged.is_held]
+    refused = {i: judged for i, judged in written.refused.items() if not judged.is_held}
     return ConsolidationResult(
         run_id=spec.run_id,
         family=spec.family,
@@ -403,8 +414,9 @@ def _result(
         snapshot_id=snapshot_id,
         batches_promoted=len(written.batches) if snapshot_id is not None else 0,
         batches_withheld=withheld,
-        refused_count=len(written.refused),
-        refused=tuple(RefusedBatch.of(i, judged.refusal) for i, judged in written.refused.items())[:LISTED_AT_MOST],
+        refused_count=len(refused),
+        refused=tuple(RefusedBatch.of(i, judged.refusal) for i, judged in refused.items())[:LISTED_AT_MOST],
+        held_count=len(held),
         rows_added=sum(f.records for f in written.files),
         files_added=len(written.files),
         bytes_added=sum(f.bytes for f in written.files),

@@ -196,7 +196,7 @@ def test_an_error_that_nobody_expected_is_about_the_file_too(error: Exception, m
 
     monkeypatch.setattr(Fitting, "_fitted", fail)
 
-    (table,) = fit(Fitting("batch_id", frozenset(), False, COLUMNS.remove(2).remove(1)), pieces, outcomes)
+    ((_, table),) = fit(Fitting("batch_id", frozenset(), False, COLUMNS.remove(2).remove(1)), pieces, outcomes)
 
     assert table.column("v").to_pylist() == [0]
     refusal = outcomes["bad", "b"].error

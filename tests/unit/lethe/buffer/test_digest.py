@@ -38,6 +38,7 @@ def ids(found: BufferDigest) -> list[str]:
 
 
 REFUSED = buffered("F")
+HELD = buffered("H")
 TAKEN_BACK = [BatchState.REVERTED, BatchState.REPLACED, BatchState.ERASED]
 
 
@@ -59,11 +60,19 @@ TAKEN_BACK = [BatchState.REVERTED, BatchState.REPLACED, BatchState.ERASED]
             BufferState.WAITING,
         ),
         (REFUSED, a_batch("F", BatchState.REFUSED, objects=()), BufferState.REFUSED),
+        (HELD, a_batch("H", BatchState.HELD, objects=HELD.data_objects), BufferState.HELD),
+        (
+            HELD,
+            a_batch("H", BatchState.HELD, objects=HELD.data_objects, restatement="ns/approve/1"),
+            BufferState.WAITING,
+        ),
+        (buffered("H", etag="new"), a_batch("H", BatchState.HELD, objects=HELD.data_objects), BufferState.WAITING),
+        (buffered("H", complete=False), a_batch("H", BatchState.HELD), BufferState.INCOMPLETE),
         (buffered("F", complete=False), a_batch("F", BatchState.REFUSED), BufferState.INCOMPLETE),
     ],
 )
 def test_what_becomes_of_a_batch(batch: BufferedBatch, entry: BatchEntry | None, expected: BufferState) -> None:
-    """Promoted, reverted, replaced: never again. Refused: only when its objects changed."""
+    """Promoted, reverted, replaced: never again. Refused or held: when its objects changed. Held: also when it is approved."""
     assert expected is state_of(batch, entry)
 
 
@@ -175,6 +184,22 @@ def test_on_a_later_ledger_what_was_settled_meanwhile_does_not_wait_but_is_count
     assert (left.promoted, left.withheld, left.refused, left.refused_ids) == (1, 1, 2, ("F", "B"))
     assert left.as_of(a_ledger(batches=settled).batches) == left
     assert made.as_of({}) == made
+
+
+def test_held_batches_are_counted_and_named_and_an_approval_is_part_of_what_waits() -> None:
+    """So that the run of an approved batch is another one than the run that held it."""
+    held = a_batch("H", BatchState.HELD, objects=buffered("H").data_objects)
+    approved = a_batch("O", BatchState.HELD, objects=buffered("O").data_objects, restatement="ns/approve/1")
+    changed = replace(approved, id="C", objects=buffered("C", etag="old").data_objects)
+    ledger = a_ledger(batches=[held, approved, changed])
+
+    made = digested(*map(buffered, "HOC"), ledger=ledger)
+
+    assert (made.batches, made.held, made.held_ids) == (2, 1, ("H",))
+    assert {b.id: b.approval for b in made.oldest} == {"O": "ns/approve/1", "C": ""}
+    later = digested(buffered("N"))
+    settled = a_ledger(batches=[a_batch("N", BatchState.HELD, objects=buffered("N").data_objects)])
+    assert (later.as_of(settled.batches).held, later.as_of(settled.batches).held_ids) == (1, ("N",))
 
 
 def arrived(known: BufferDigest, *came: BufferedBatch, most: int = 10, entries: Any = None) -> BufferDigest:

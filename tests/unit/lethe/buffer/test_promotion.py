@@ -40,8 +40,10 @@ EVERY_STATE = a_ledger(
         a_batch("replaced", BatchState.REPLACED),
         a_batch("erased", BatchState.ERASED),
         a_batch("refused", BatchState.REFUSED),
+        a_batch("held", BatchState.HELD),
     ]
 )
+NOT_PROMOTED = (BatchState.REFUSED, BatchState.HELD)
 
 
 def written(*ids: str, in_table: bool = False) -> WrittenFiles:
@@ -59,11 +61,11 @@ def published(
 
 def test_a_batch_deleted_before_it_arrived_is_withheld_and_reported() -> None:
     """A is replaced while it still waits in the buffer; promoting it afterwards would double its rows."""
-    wanted = ["new", "promoted", "reverted", "replaced", "erased", "refused", "new"]
+    wanted = ["new", "promoted", "reverted", "replaced", "erased", "refused", "held", "new"]
 
     planned = plan_promotion(EVERY_STATE, wanted)
 
-    assert planned == Promotion(("new", "refused"), ("promoted",), ("reverted", "replaced", "erased"))
+    assert planned == Promotion(("new", "refused", "held"), ("promoted",), ("reverted", "replaced", "erased"))
 
 
 def test_a_publication_records_each_object_so_that_retention_deletes_nothing_else() -> None:
@@ -79,7 +81,7 @@ def test_a_publication_records_each_object_so_that_retention_deletes_nothing_els
 @pytest.mark.parametrize(
     ("known", "again"),
     [
-        *([[a_batch("A", state)], ("B",)] for state in BatchState if state is not BatchState.REFUSED),
+        *([[a_batch("A", state)], ("B",)] for state in BatchState if state not in NOT_PROMOTED),
         ([a_batch("A"), a_batch("B")], ()),
     ],
 )
@@ -103,6 +105,24 @@ def test_a_refused_batch_may_be_promoted_once_its_producer_has_mended_it() -> No
     (entry,) = published("X", ledger=a_ledger(batches=[a_batch("X", BatchState.REFUSED, refusal="bad")])).set_batches
 
     assert (entry.state, entry.refusal) == (BatchState.PROMOTED, None)
+
+
+def test_a_held_batch_is_recorded_with_its_objects_and_an_approval_stays_with_the_promoted_one() -> None:
+    judged = JudgedBatch(BAD, (an_object("X"),), is_held=True)
+    held = a_batch("X", BatchState.HELD, refusal="bad", objects=(an_object("X"),))
+    approved = replace(held, restatement="ns/approve/1")
+
+    (first,) = published(refused={"X": judged}).set_batches
+    again = published(refused={"X": judged}, ledger=a_ledger(batches=[held]))
+    refused = published(refused={"X": replace(judged, is_held=False)}, ledger=a_ledger(batches=[held]))
+    (promoted,) = published("X", ledger=a_ledger(batches=[approved])).set_batches
+    (unapproved,) = published("X", ledger=a_ledger(batches=[held])).set_batches
+
+    assert (first.state, first.refusal, first.objects) == (BatchState.HELD, BAD, (an_object("X"),))
+    assert again.is_empty
+    assert [b.state for b in refused.set_batches] == [BatchState.REFUSED]
+    assert (promoted.state, promoted.restatement) == (BatchState.PROMOTED, "ns/approve/1")
+    assert unapproved.restatement is None
 
 
 def test_a_repeated_refusal_changes_nothing() -> None:
@@ -137,7 +157,7 @@ def sweep(*objects: BufferedObject, seconds: int = 3600, **changes: Any) -> Swee
 
 LATE = an_object("buffer/batch_id=A/late.parquet")
 LONGER, OTHER_TAG = replace(PART, size=PART.size + 1), replace(PART, etag="another")
-ONCE_PROMOTED = [s for s in BatchState if s is not BatchState.REFUSED]
+ONCE_PROMOTED = [s for s in BatchState if s not in NOT_PROMOTED]
 SWEEPS: dict[str, tuple[Sequence[BufferedObject], dict[str, Any], Sweep]] = {
     "a promoted folder goes": ((PART, MARKER), {}, Sweep((PART, MARKER))),
     "it goes when its retention ends": ((PART, MARKER), {"seconds": 7200}, Sweep((PART, MARKER))),
@@ -149,6 +169,7 @@ SWEEPS: dict[str, tuple[Sequence[BufferedObject], dict[str, Any], Sweep]] = {
     "the marker that a crash left goes": ((MARKER,), {}, Sweep((MARKER,))),
     "the part that a crash left goes": ((PART,), {}, Sweep((PART,))),
     "a refused batch stays": ((PART, MARKER), {"state": BatchState.REFUSED}, Sweep()),
+    "a held batch stays": ((PART, MARKER), {"state": BatchState.HELD}, Sweep()),
     **{
         f"a batch that is {state} goes": ((PART, MARKER), {"state": state}, Sweep((PART, MARKER)))
         for state in ONCE_PROMOTED

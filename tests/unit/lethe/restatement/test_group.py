@@ -12,7 +12,7 @@ from lethe.base.errors import InputError
 from lethe.base.verdict import Verdict
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
-from lethe.ledger.ledger import BatchState, Ledger, apply
+from lethe.ledger.ledger import BatchState, Delta, Ledger, apply
 from lethe.restatement.group import Dependencies, GroupFindings, GroupPlan, in_order, place_of, plan_group, set_aside
 from lethe.restatement.plan import AlreadyDone, ErasedRows, PlanScope, ReplacementRows, plan_restatement
 
@@ -261,8 +261,18 @@ def test_an_erase_by_records_goes_after_an_undo_that_lets_batches_in() -> None:
     assert (waits.carried_out, waits.erases) == (("ns/undo/0",), ())
     reported = waits.results[erase.key]
     assert (reported.again, reported.reason) == (True, "WaitingForRestatement")
-    assert "rows that may be in batches that Restatement ns/undo allows again" in reported.message
+    assert "rows that may be in batches that Restatement ns/undo allows to be promoted" in reported.message
     assert (goes.carried_out, goes.erases) == (("ns/undo/0", erase.key), (erase.key,))
+
+
+def test_an_erase_by_records_goes_after_an_approval_of_the_same_commit() -> None:
+    held = apply(LEDGER, Delta(RUN, set_batches=(a_batch("X", BatchState.HELD, time=NOW),)))
+    erase = an_erase_of_rows()
+
+    waits = plan(held, a_request("approve", "Approve", batch_ids=["X"], creation_time=ago(hours=1)), erase)
+
+    assert (waits.carried_out, waits.erases) == (("ns/approve/0",), ())
+    assert "batches that Restatement ns/approve allows to be promoted" in waits.results[erase.key].message
 
 
 def test_changes_by_keys_go_after_the_replacements_before_them_and_before_an_erase() -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -157,10 +158,11 @@ def test_a_revert_of_a_replaced_batch_leaves_its_replacement_and_its_state() -> 
     [
         # The recorded objects of a refused batch are the only copy of rows never promoted.
         (a_batch("A", BatchState.REFUSED, rows=None, objects=(an_object(),), refusal="CorruptFile: x"), ((), False)),
+        (a_batch("A", BatchState.HELD, rows=None, objects=(an_object(),), refusal="CheckFailed: x"), ((), False)),
         (a_batch("A", objects=(an_object(),), registered=True), ((an_object(),), True)),
         (a_batch("A", objects=(an_object(),)), ((an_object(),), False)),
     ],
-    ids=["refused", "registered", "promoted"],
+    ids=["refused", "held", "registered", "promoted"],
 )
 def test_retention_deletes_of_a_reverted_batch_only_objects_that_were_promoted_as_copies(
     batch: BatchEntry, expected: tuple[object, bool]
@@ -168,6 +170,58 @@ def test_retention_deletes_of_a_reverted_batch_only_objects_that_were_promoted_a
     found = after(a_ledger(batches=[batch]), a_request()).batches["A"]
 
     assert (str(found.state), found.objects, found.registered) == ("reverted", *expected)
+
+
+# --- approvals ------------------------------------------------------------------------------------------------------
+HELD = a_batch("A", BatchState.HELD, rows=None, bytes=None, objects=(an_object(),), refusal="CheckFailed: check c")
+
+
+def an_approval(*batch_ids: str, name: str = "approve-a") -> RestatementRequest:
+    return a_request(name, "Approve", batch_ids=batch_ids or ("A",))
+
+
+def test_an_approval_keeps_the_batch_held_and_says_whose_it_is_until_a_run_promotes_it() -> None:
+    planned = plan(a_ledger(batches=[HELD]), an_approval())
+
+    (entry,) = planned.delta.set_batches
+    assert (entry.state, entry.is_approved, entry.restatement) == (BatchState.HELD, True, "ns/approve-a/0")
+    assert (entry.refusal, entry.objects) == (HELD.refusal, HELD.objects)
+    assert not planned.delta.add_tombstones
+    assert (planned.result.operation, planned.result.rows_deleted) == (Operation.APPROVE, 0)
+    assert [r.key for r in planned.delta.set_requests] == ["ns/approve-a/0"]
+
+
+@pytest.mark.parametrize("state", [s for s in BatchState if s is not BatchState.HELD])
+def test_only_a_held_batch_can_be_approved_and_then_none_of_the_request_is(state: BatchState) -> None:
+    ledger = a_ledger(batches=[HELD, a_batch("B", state)])
+
+    with pytest.raises(InputError, match=rf"NotHeld: Restatement ns/approve-a: batch 'B' is {state}\. Only a batch"):
+        plan(ledger, an_approval("A", "B"))
+
+
+def test_a_batch_that_the_ledger_does_not_know_cannot_be_approved() -> None:
+    with pytest.raises(InputError, match="batch 'A' is not in the ledger"):
+        plan(a_ledger(), an_approval())
+
+
+@pytest.mark.parametrize(("minutes", "is_refused"), [(-60, False), (-5, True), (60, True)])
+def test_a_batch_that_was_held_when_records_were_erased_cannot_be_approved(minutes: int, is_refused: bool) -> None:
+    """The Erase did not wait for it: the rows would be in the table again. Five minutes may be the difference of two clocks."""
+    erase = replace(a_request_entry("ns/erase/0"), time=HELD.time + timedelta(minutes=minutes))
+    ledger = a_ledger(batches=[HELD], requests=[erase], erasures=(Erasure("ns/erase/0", FIELD + 1, None),))
+
+    if is_refused:
+        with pytest.raises(InputError, match="ErasedSince: Restatement ns/approve-a: batch 'A' is held since"):
+            plan(ledger, an_approval())
+    else:
+        assert plan(ledger, an_approval()).delta.set_batches[0].is_approved
+
+
+def test_an_approval_cannot_be_undone_and_the_message_says_what_to_do() -> None:
+    ledger = apply(a_ledger(batches=[HELD]), plan(a_ledger(batches=[HELD]), an_approval()).delta)
+
+    with pytest.raises(InputError, match=r"NotUndoable: .* To delete the batches, create a Revert"):
+        plan(ledger, an_undo("approve-a"))
 
 
 # --- change data ----------------------------------------------------------------------------------------------------

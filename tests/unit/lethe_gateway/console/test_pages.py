@@ -96,7 +96,13 @@ def lake(text: str = "the producer sent it twice", id: str = "A", **status: Any)
             "plan": plan,
             "evictBy": {"time": "2026-03-04T00:00:00Z", "possibleUntilTime": "2026-03-03T20:00:00Z"},
         },
-        "batches": {"promoted": 2, "refused": 1, "refusedBatches": [{"batchId": id, "message": text}]},
+        "batches": {
+            "promoted": 2,
+            "refused": 1,
+            "refusedBatches": [{"batchId": id, "message": text}],
+            "held": 1,
+            "heldBatches": [{"batchId": id, "message": text}],
+        },
         "buffer": {"batches": 1, "bytes": 10, "invalid": 1, "invalidFolders": [{"folder": text, "message": text}]},
         "erasures": {"open": 2, "blocked": 1, "overdue": 1, "nextDueTime": "2026-03-01T00:00:00Z"},
         "runs": [run("flights-1", message=text, progress="1/2", executors="1/2"), run("flights-0", phase="Failed")],
@@ -209,6 +215,7 @@ def test_the_overview_shows_the_most_urgent_first(shown: Session) -> None:
         "Not ready: CatalogUnavailable",
         "1 erasure is overdue",
         "A vacuum waits for approval",
+        "1 batch is held by a check",
         "1 batch was refused",
     )
     text = shown.get("/console/").text

@@ -217,6 +217,8 @@ def test_the_status_counts_what_the_table_and_the_buffer_hold() -> None:
             a_batch(f"F{i:02}", BatchState.REFUSED, refusal="SchemaMismatch: col x is int", time=ago(seconds=100 - i))
             for i in range(25)
         ),
+        a_batch("H", BatchState.HELD, refusal="CheckFailed: check c"),
+        a_batch("O", BatchState.HELD, refusal="CheckFailed: check c", restatement="ns/approve/1"),
     ]
     table = a_table(a_ledger("R", "X", batches=entries))
     buffered = [
@@ -237,8 +239,9 @@ def test_the_status_counts_what_the_table_and_the_buffer_hold() -> None:
         "invalid": 0,
         "oldestBatchTime": "2026-03-01T11:58:30Z",
     }
-    counts = {k: v for k, v in status["batches"].items() if k != "refusedBatches"}
-    assert counts == {"promoted": 1, "reverted": 3, "withheld": 1, "refused": 25}
+    counts = {k: v for k, v in status["batches"].items() if not k.endswith("Batches")}
+    assert counts == {"promoted": 1, "reverted": 3, "withheld": 1, "refused": 25, "held": 2}
+    assert status["batches"]["heldBatches"] == [{"batchId": "H", "reason": "CheckFailed", "message": "check c"}]
     assert len(status["batches"]["refusedBatches"]) == 20
     assert status["batches"]["refusedBatches"][0] == {
         "batchId": "F24",

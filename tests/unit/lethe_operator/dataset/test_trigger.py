@@ -325,6 +325,20 @@ def test_a_run_that_failed_for_good_is_not_repeated_until_the_dataset_changes() 
     assert launched(decided(a_world(A, runs=(run,)), edited)) == (("A",), 2)
 
 
+def test_a_run_that_is_repeated_applies_the_checks_that_the_dataset_has_now() -> None:
+    """Otherwise a corrected check would never get its batches promoted: the run is repeated before one for others starts."""
+    run = a_run(
+        a_consolidation(A), failed(exit_code=10, result=a_result(a_consolidation(A), "Failed", reason="InvalidCheck"))
+    )
+    edited = a_dataset(meta={"generation": 2}, checks=[{"name": "corrected", "notNull": ["v"]}], **EAGER)
+
+    launch = decided(a_world(A, runs=(run,)), edited).launch
+
+    assert launch is not None
+    assert launch.run.consolidation is not None
+    assert [c.name for c in launch.run.consolidation.checks] == ["corrected"]
+
+
 def test_other_batches_get_their_try_after_the_longest_pause() -> None:
     def after(seconds: float) -> ConsolidationChoice:
         run = a_run(a_consolidation(A), failed(exit_code=10, finished_seconds=seconds))

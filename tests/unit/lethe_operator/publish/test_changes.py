@@ -34,9 +34,10 @@ def test_each_change_of_state_has_one_event_that_fits_its_schema(
     expected = {
         None: EventType.BATCH_FORGOTTEN,
         BatchState.PROMOTED: EventType.BATCH_PROMOTED
-        if before in (None, BatchState.REFUSED)
+        if before in (None, BatchState.REFUSED, BatchState.HELD)
         else EventType.BATCH_RESTORED,
         BatchState.REFUSED: EventType.BATCH_REFUSED,
+        BatchState.HELD: EventType.BATCH_HELD,
         BatchState.REVERTED: EventType.BATCH_REVERTED,
         BatchState.REPLACED: EventType.BATCH_REPLACED,
         BatchState.ERASED: EventType.BATCH_ERASED,
@@ -48,10 +49,12 @@ def test_each_change_of_state_has_one_event_that_fits_its_schema(
 def test_another_time_or_run_alone_is_no_event_and_another_refusal_or_restatement_is() -> None:
     refused = a_batch("A", BatchState.REFUSED, refusal="BadSchema: column x")
     reverted = a_batch("A", BatchState.REVERTED, restatement="ns/r/1")
+    held = a_batch("A", BatchState.HELD, refusal="CheckFailed: check c")
 
     for known, changed, is_event in (
         (refused, replace(refused, run="other"), False),
         (refused, a_batch("A", BatchState.REFUSED, refusal="BadSchema: column y"), True),
+        (held, replace(held, restatement="ns/approve/1"), False),
         (reverted, replace(reverted, run="other", partitions=("0/[]",)), False),
         (reverted, replace(reverted, restatement="ns/r/2"), True),
         (reverted, replace(reverted, evict_by=NOW), True),

@@ -88,7 +88,8 @@ class Life:
         self.lines: list[int | None] = [None]
 
     def commit(self, id: str, state: BatchState) -> None:
-        restatement = f"ns/r/{self.history.made}" if state not in (BatchState.PROMOTED, BatchState.REFUSED) else None
+        is_taken_back = state not in (BatchState.PROMOTED, BatchState.REFUSED, BatchState.HELD)
+        restatement = f"ns/r/{self.history.made}" if is_taken_back else None
         known = self.history.states().get(id)
         entry = a_batch(id, state, restatement=restatement, **_refusal(state, self.history.made))
         self.history.commit(entry)
@@ -122,7 +123,8 @@ class Life:
 
 
 def _refusal(state: BatchState, number: int) -> dict[str, str]:
-    return {"refusal": f"BadSchema: number {number}"} if state is BatchState.REFUSED else {}
+    is_refused = state in (BatchState.REFUSED, BatchState.HELD)
+    return {"refusal": f"BadSchema: number {number}"} if is_refused else {}
 
 
 COMMIT = st.tuples(st.just("commit"), st.sampled_from("ABC"), st.sampled_from(list(BatchState)))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from lethe.base.retention_lock import LockMode, Retention
+from lethe.buffer.digest import waiting
 from lethe.contract.dataset import RunTemplate
 from lethe.contract.kubernetes import GIB, MIB
 from lethe.contract.run import DatasetRef
@@ -39,7 +40,7 @@ def container(document: dict[str, Any]) -> dict[str, Any]:
 
 def test_names_follow_from_the_run_and_fit_kubernetes() -> None:
     long = a_dataset("x" * 63)
-    run = run_specs.consolidation(long, [a_buffered("A")])
+    run = run_specs.consolidation(long, [waiting(a_buffered("A"))])
 
     assert f"flights-consolidation-{RUN.run_id[:8]}-1" == RUN.attempt_name
     assert names.shared("flights") == "flights-runs"

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from lethe.contract.run import AllowedOperation, SearchLimits, VacuumSpec
+from lethe.buffer.digest import waiting
+from lethe.contract.run import AllowedOperation, SearchLimits, VacuumSpec, parse_run
 from lethe_operator.actions import Launch
 from lethe_operator.resources.boundaries import Boundaries, Boundary
 from lethe_operator.resources.restatement import parse_restatement
@@ -19,15 +20,15 @@ EXAMPLES = Path(__file__).parents[4] / "examples/flights"
 def test_a_run_is_told_the_format_of_the_buffer_and_whether_columns_may_be_added() -> None:
     dataset = a_dataset(buffer={"uri": "s3://lake/buffer/flights", "format": "avro"}, schemaEvolution="AddColumns")
 
-    run = run_specs.consolidation(dataset, [a_buffered("A")])
+    run = run_specs.consolidation(dataset, [waiting(a_buffered("A"))])
 
     assert (run.buffer.format, run.schema_evolution) == ("avro", "AddColumns")
 
 
 def test_a_run_is_told_whether_it_rewrites_or_registers() -> None:
     """The same batches are the same run in either mode: what one of them has committed, the other finds."""
-    register = run_specs.consolidation(a_dataset(consolidation={"mode": "Register"}), [a_buffered("A")])
-    rewrite = run_specs.consolidation(a_dataset(), [a_buffered("A")])
+    register = run_specs.consolidation(a_dataset(consolidation={"mode": "Register"}), [waiting(a_buffered("A"))])
+    rewrite = run_specs.consolidation(a_dataset(), [waiting(a_buffered("A"))])
 
     assert register.consolidation is not None
     assert rewrite.consolidation is not None
@@ -35,8 +36,20 @@ def test_a_run_is_told_whether_it_rewrites_or_registers() -> None:
     assert register.run_id == rewrite.run_id
 
 
+def test_an_approved_batch_gets_another_run_than_the_one_that_held_it() -> None:
+    batch = waiting(a_buffered("A"))
+    checks = [{"name": "c", "notNull": ["v"]}]
+    held = run_specs.consolidation(a_dataset(checks=checks), [batch])
+    approved = run_specs.consolidation(a_dataset(), [replace(batch, approval="ns/approve/1")])
+
+    assert held.run_id != approved.run_id
+    assert held.consolidation is not None
+    assert [c.kind for c in held.consolidation.checks] == ["notNull"]
+    assert parse_run(held.to_json()) == held
+
+
 def test_batches_are_tracked_unless_the_dataset_says_otherwise() -> None:
-    assert run_specs.consolidation(a_dataset(), [a_buffered("A")]).batch_tracking
+    assert run_specs.consolidation(a_dataset(), [waiting(a_buffered("A"))]).batch_tracking
     assert not run_specs.vacuum(
         a_dataset(batchTracking={"enabled": False}), "1", VacuumSpec(policy="ns/p")
     ).batch_tracking
