@@ -97,17 +97,6 @@ def test_any_engine_can_read_what_was_promoted_when_by_which_run_and_why_not(sto
     assert story.rows() == story.wanted()
 
 
-@pytest.mark.long
-def test_a_run_that_finds_nothing_to_do_brings_the_table_up_to_date_too(story: Tracked) -> None:
-    """Whatever one run has left undone is made up for by the next."""
-    story.run(story.consolidation("C", batch_tracking=False))
-    assert story.shown()["C"] == "buffered"
-
-    story.run(story.consolidation("A"))
-
-    assert story.shown()["C"] == "promoted"
-
-
 def test_a_run_that_died_between_its_commit_and_the_update_is_made_up_for(story: Tracked) -> None:
     with pytest.raises(Killed):
         story.consolidate("C", before_tracking=die)

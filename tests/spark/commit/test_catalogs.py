@@ -13,7 +13,6 @@ import lethe_spark
 import pytest
 from lethe.base.errors import ConflictError, InputError
 from lethe.contract.run import BufferRef, RestatementRequest
-from lethe.contract.settings import Deletes
 from lethe.iceberg import catalogs
 from lethe_spark.apps.session import make_session
 from lethe_spark.jobs.vacuum import purge
@@ -22,14 +21,11 @@ from lethe_spark.jvm.scan_tasks import ScannedFiles
 from lethe_spark.sql import rest_servers as rest_guard
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import MODES, some
+from tests.spark.parameters import some
 from tests.spark.support.erases import Names, but, row
 from tests.spark.support.maintenance import maintain
-from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import ALL_GONE, Row, Story, of_arrow, of_batches, of_spark, put_on
-from tests.spark.support.streaming_writer import delete_by_equality
 from tests.spark.support.unknown_types import KINDS, add_column
-from tests.spark.support.void_spec import give_void_spec, on_day_1, void_spec
 from tests.support.builders import a_request
 from tests.support.lake import Lake
 from tests.support.servers import glue as servers
@@ -148,28 +144,6 @@ def test_batches_go_on_beside_a_column_of_a_type_that_lethe_does_not_know_and_af
 
     glued.consolidate("E")
     assert glued.rows() == of_batches("B", "D", "E")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("mode", MODES)
-def test_rows_that_another_engine_deleted_on_a_void_spec_stay_deleted(glued: Glued, mode: str) -> None:
-    """Also those of batches that were taken back, in each way, and purged."""
-    spark, lake, catalog = glued.story.spark, glued.story.lake, glued.story.catalog
-    story = Native.begin(spark, lake, (), catalog, deletes=Deletes(mode))
-    of_void = Glued(story, glued.glue, glued.place, "buffer_of_void")
-    give_void_spec(story)
-    of_void.consolidate("D", "E")
-    delete_by_equality(story, "day", 2, void_spec(story))
-
-    def rows() -> Counter[Row]:
-        return of_spark(lethe_spark.read(spark, story.full_name))
-
-    assert rows() == on_day_1(of_batches(*"ABCDE"))
-    assert of_void.restate(a_request("revert", batch_ids=["C", "E"]))
-    assert rows() == on_day_1(of_batches(*"ABD"))
-    assert story.run(story.vacuuming(buffer=of_void.buffer)).tombstones_purged == 2
-    spark.catalog.clearCache()
-    assert rows() == of_spark(spark.table(story.full_name)) == on_day_1(of_batches(*"ABD"))
 
 
 @pytest.mark.long

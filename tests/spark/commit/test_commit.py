@@ -23,7 +23,6 @@ from lethe_spark.jvm.errors import JvmError, is_away
 from lethe_spark.jvm.metadata import expire, remove_files
 from lethe_spark.jvm.scan_tasks import scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.jvm.table import run_folder
 from pyiceberg.table import update
 
 from tests.spark.support.flights import Flights, find_files
@@ -268,19 +267,6 @@ def parquet_files(flights: Flights) -> set[Path]:
     return set(local(flights.table.location).rglob("*.parquet"))
 
 
-@pytest.mark.long
-def test_written_files_are_in_the_folder_of_their_run_and_not_visible_to_readers(flights: Flights) -> None:
-    """Verification of an erasure lists what a run wrote, committed or not."""
-    files = flights.written("A", run_id="run-7")
-
-    folder = local(run_folder(flights.table, "run-7"))
-    assert {local(f.path) for f in files} == parquet_files(flights) == set(folder.rglob("*.parquet"))
-    assert sum(f.records for f in files) == 10
-    assert [f.bytes for f in files] == [local(f.path).stat().st_size for f in files]
-    assert flights.rows() == 0
-    assert "write.data.path" not in flights.handle().properties
-
-
 def test_files_are_sorted_by_batch_within_their_partition_with_exact_bounds(flights: Flights) -> None:
     """Two ids of forty characters that differ in the last one: truncated bounds could not tell them apart."""
     first, second = "x" * 39 + "1", "x" * 39 + "2"
@@ -338,18 +324,6 @@ def test_expiry_takes_the_named_snapshots_and_the_files_that_only_they_reached(f
     assert {local(f.path) for f in found.files} - {local(f.path) for f in gone} == parquet_files(flights)
     assert {head} == {s.snapshot_id for s in flights.lake.catalog.load_table(flights.name).metadata.snapshots}
     assert flights.rows() == 5
-
-
-@pytest.mark.long
-def test_a_snapshot_that_a_tag_holds_is_not_expired(flights: Flights) -> None:
-    held = commit(flights.table, LedgerOnly(), {names.LEDGER: "L1"}, Expectation(None))
-    commit(flights.table, LedgerOnly(), {names.LEDGER: "L2"}, Expectation("L1"))
-    flights.lake.catalog.load_table(flights.name).manage_snapshots().create_tag(held, "audit").commit()
-
-    with pytest.raises(ConflictError, match="audit") as refused:
-        expire(flights.table, {held})
-
-    assert refused.value.reason == "SnapshotReferenced"
 
 
 def test_files_are_removed_only_below_the_table(flights: Flights) -> None:

@@ -41,16 +41,6 @@ def parsed_whole(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-@pytest.mark.long
-def test_a_revert_reads_the_metadata_once(flights: Flights, read: list[str]) -> None:
-    lethe_spark.revert(flights.table.spark, flights.table.full_name, ["A"])  # prepares the table
-    read.clear()
-
-    lethe_spark.revert(flights.table.spark, flights.table.full_name, ["B"])
-
-    assert len(read) == 1
-
-
 def test_each_revert_parses_only_the_snapshots_since_the_last_one(flights: Flights, parsed_whole: list[str]) -> None:
     spark, name = flights.table.spark, flights.table.full_name
     lethe_spark.revert(spark, name, ["A"], unknown_batches="Allow")

@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import named, some
-from tests.spark.support.story import ALL_GONE, Row, Story, avro, of_batches
+from tests.spark.support.story import ALL_GONE, Row, Story, of_batches
 from tests.support.builders import a_request
 from tests.support.lake import Lake
 from tests.support.servers.faults import Switch
@@ -121,20 +121,6 @@ def test_files_that_another_tool_published_are_recorded_and_not_committed_again(
     story.check_reads(of_batches("A", "B", "D", "E") + others)
 
 
-@pytest.mark.long
-def test_files_that_we_published_cannot_be_published_again_by_another_tool(story: Story) -> None:
-    """The staged snapshot stays for a while; Iceberg looks for `published-wap-id` before it picks one."""
-    story.put("E")
-    run = story.consolidation("E")
-    story.run(run)
-    (staged,) = [s for s in story.table().snapshots() if (s.summary or {}).get("wap.id") == run.run_id]
-
-    with pytest.raises(Exception, match="Duplicate request to cherry pick wap id"):
-        story.spark.sql(f"CALL lite.system.cherrypick_snapshot('{story.name}', {staged.snapshot_id})")
-
-    story.check_reads(of_batches("A", "B", "D", "E"))
-
-
 # --- vacuums --------------------------------------------------------------------------------------------------------
 
 
@@ -184,32 +170,6 @@ def test_what_is_committed_under_a_vacuum_is_neither_lost_nor_undone(
     story.check_reads(rows)
     story.vacuum(key="2")
     assert (story.tombstones(), story.rows_at()) == (set(), rows)
-
-
-@pytest.mark.long
-def test_a_revert_does_not_wait_for_a_vacuum_that_is_under_way(story: Story) -> None:
-    """It is committed at its first attempt, whatever the vacuum is about to commit; the vacuum is the one to try again."""
-    story.revert("A")
-    reverting = story.context(story.restatement(a_request("second", batch_ids=["D"])))
-    vacuuming = story.context(story.vacuuming(), before_commit=lambda: story.carry_out(reverting))
-
-    story.carry_out(vacuuming)
-
-    tries = [c.steps.count("before-commit") for c in (reverting, vacuuming)]
-    assert tries == [1, 2]
-    assert (story.tombstones(), story.keys(story.snapshots()[1])["lethe.run-id"]) == ({"D"}, reverting.run_id)
-
-
-@pytest.mark.long
-def test_a_second_restatement_of_a_batch_during_a_vacuum_makes_it_plan_again(story: Story) -> None:
-    story.revert("A")
-
-    result = story.vacuum(before_commit=lambda: story.revert("A", name="second"))
-
-    assert (result.outcome, result.tombstones_purged, story.tombstones()) == ("Committed", 1, set())
-    (vacuumed,) = avro(story.keys()["tombstone.vacuum.file"])
-    assert vacuumed["meta"]["restatements"] == "ns/revert/0\nns/second/0"
-    story.check_reads(of_batches("B", "D"))
 
 
 # --- starvation ------------------------------------------------------------------------------------------------------

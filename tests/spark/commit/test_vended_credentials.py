@@ -1,7 +1,6 @@
 """Tables whose files are opened with credentials that a REST catalog vends, and that expire while they are in use."""
 
 import pickle
-import time
 from collections.abc import Iterator
 
 import lethe
@@ -21,8 +20,6 @@ from tests.support.lake import Lake
 from tests.support.servers.vending import Vending, running
 
 SHORT = 4.0  # seconds
-# Long enough that the last credentials bridge a failed request for new ones.
-A_MINUTE = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -96,28 +93,6 @@ def test_runs_outlive_the_credentials_that_they_begin_with(spark: SparkSession, 
 
     assert of_arrow(lethe.scan(story.full_name).to_arrow()) == of_batches("B", "C")
     assert of_spark(lethe_spark.read(spark, story.full_name)) == of_batches("B", "C")
-
-
-@pytest.mark.long
-def test_a_catalog_that_fails_every_other_time_is_asked_again_before_the_credentials_expire(
-    spark: SparkSession, lake: Lake, vending: Vending
-) -> None:
-    """Connections that end without an answer, and 503, for both clients: the run of a minute, and a table that is read for longer
-    than its credentials are valid."""
-    story, vault = a_story(spark, lake, vending, with_endpoint=True, life_seconds=A_MINUTE), vending.vault
-    make_session(story.catalog)
-    story.put("C")
-    table, ends, vault.refused, vault.fails = story.table(), time.time() + 1.5 * A_MINUTE, 0, True
-
-    story.consolidate("C", after_write=vault.outlive)
-    while time.time() < ends:
-        assert of_arrow(lethe.scan(table).to_arrow()) == of_batches("A", "B")
-        time.sleep(2)  # a reader that comes now and then
-    vault.fails = False
-
-    assert of_spark(lethe_spark.read(spark, story.full_name)) == of_batches("A", "B", "C")
-    assert min(vault.tried["Python"], vault.tried["Java"]) >= 2
-    assert vault.refused == 0
 
 
 def entries(table: Table) -> list[ManifestEntry]:

@@ -4,9 +4,6 @@ Reading itself is tested file by file in tests/unit/lethe_spark, S3's refusals i
 """
 
 import json
-import os
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -112,20 +109,6 @@ def test_two_folders_of_one_batch_are_left_where_they_are(story: Story) -> None:
     story.check_reads(of_batches("good"))
 
 
-@pytest.mark.long
-def test_what_a_second_producer_adds_to_a_promoted_batch_is_not_promoted(story: Story) -> None:
-    """The batch is what was there at `_SUCCESS`; retention reports the rest and deletes none of it."""
-    story.consolidate("good")
-    late = story.folder("good") / "part-9.parquet"
-    late.write_bytes(PARQUET)
-    story.put("next")
-
-    story.consolidate("good", "next")
-
-    story.check_reads(of_batches("good", "next"))
-    assert late.exists()
-
-
 def test_a_marker_without_data_waits_and_the_data_that_come_later_go_in_once(story: Story) -> None:
     """An empty batch would be promoted for ever, and its rows, when the store lists them at last, be nobody's."""
     story.put("early")
@@ -140,32 +123,6 @@ def test_a_marker_without_data_waits_and_the_data_that_come_later_go_in_once(sto
     file.write_bytes(content)
     story.consolidate("early")
     story.check_reads(of_batches("good", "early"))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("happens", "said"),
-    [
-        (lambda file: os.utime(file, ns=(0, 1)), "ObjectChanged"),
-        (lambda file: file.write_bytes(PARQUET), "ObjectChanged"),
-        (lambda file: file.unlink(), "ObjectGone"),
-    ],
-)
-def test_a_file_that_changes_between_listing_and_reading_keeps_its_batch_out_until_it_is_read_whole(
-    story: Story, happens: Callable[[Path], object], said: str
-) -> None:
-    """What is remembered as promoted, and deleted one day, is what was read."""
-    story.put("restless", files=2)
-    file = story.folder("restless") / "part-1.parquet"
-    content = file.read_bytes()
-
-    result = story.consolidate("good", "restless", after_list=lambda: happens(file))
-
-    assert f"could not be read ({said}: " in result.message
-    assert story.states() == {"good": "promoted"}
-    file.write_bytes(content)
-    story.consolidate("restless")
-    story.check_reads(of_batches("good", "restless"))
 
 
 # --- files that kill or stall their decoder --------------------------------------------------------------------------
@@ -282,19 +239,3 @@ def test_a_batch_that_mixes_files_on_their_way_out_with_new_ones_is_refused_and_
     assert not story.folder("bad").exists()
     assert len(list((story.buffer.path / "_refused").glob("*/*"))) == 2
     story.check_reads(of_batches("good"))
-
-
-@pytest.mark.long
-def test_a_refused_batch_mended_in_place_before_it_was_moved_goes_in(story: Story) -> None:
-    """Its run died at once; the producer replaces the bad file and leaves the good one."""
-    put(story, "bad", b"")
-    with pytest.raises(Killed):
-        story.consolidate("bad", after_commit=die)
-    mended = written("parquet", pa.Table.from_pylist([{"v": 7, "day": 2}], ROWS))
-    (story.folder("bad") / "part-1").write_bytes(mended)
-
-    result = story.consolidate("bad")
-
-    assert result.batches_promoted == 1
-    story.check_reads(of_batches("bad") + Counter({("bad", 7, 2): 1}))
-    assert area(story) == {}

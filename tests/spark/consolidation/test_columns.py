@@ -124,17 +124,3 @@ def test_two_runs_that_add_one_column_at_one_moment_add_it_once(story: Story) ->
     assert len(set(ids(story.table().schema().fields))) == 5
     assert values(story, "tail") == {"A": None, "B": "N1", "C": "N2"}
     story.check_reads(of_batches("A", "B", "C"))
-
-
-@pytest.mark.long
-def test_a_run_whose_column_somebody_else_adds_as_another_type_changes_nothing_and_is_tried_again(story: Story) -> None:
-    put(story, "A")
-    story.run(adding(story, "A"))
-    put(story, "B", tail=pa.scalar(1))
-    put(story, "C", tail=pa.scalar("text"))
-
-    with pytest.raises(Exception, match="ColumnsMoved"):
-        story.run(adding(story, "B"), before_columns=lambda: story.run(adding(story, "C")))
-
-    story.check_reads(of_batches("A", "C"))
-    assert "column tail is int64, expected string" in refusals(story.run(adding(story, "B")))["B"]

@@ -139,15 +139,6 @@ def test_a_run_whose_batches_are_all_missing_does_nothing_and_reports_it(story: 
     assert story.table().current_snapshot() is None
 
 
-@pytest.mark.long
-def test_a_batch_of_no_rows_is_promoted(story: Story) -> None:
-    story.buffer.put("empty", pa.table({"v": pa.array([], pa.int64()), "day": pa.array([], pa.int32())}))
-
-    assert story.consolidate("empty").batches_promoted == 1
-    assert story.ledger().batches["empty"].rows == 0
-    story.check_reads(Counter())
-
-
 def test_a_repeated_run_does_nothing(story: Story) -> None:
     story.filled("AB")
     before = story.head().snapshot_id

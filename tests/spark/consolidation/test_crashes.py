@@ -88,21 +88,6 @@ def test_a_process_killed_while_it_waits_for_the_answer_to_its_commit(
     story.check_reads(of_batches("A", "B", "D", "E", "F"))
 
 
-@pytest.mark.long
-def test_a_process_killed_before_it_could_report_has_committed_and_is_not_repeated(
-    story: Story, driver: Driver
-) -> None:
-    run = story.consolidation("E", "F")
-
-    killed = driver.run(run, crash_at="before-result")
-
-    assert (killed.code, killed.result) == (137, None)
-    assert commits_of(story, run.run_id) == 1
-    assert driver.run(run).result.outcome == "AlreadyCommitted"  # type: ignore[union-attr]
-    assert commits_of(story, run.run_id) == 1
-    story.check_reads(of_batches("A", "B", "D", "E", "F"))
-
-
 # --- taken back between the death and the repetition --------------------------------------------------------------------
 
 
@@ -275,26 +260,6 @@ def test_staged_files_that_another_tool_published_are_not_loaded_by_another_run(
     wanted.update(STRANGE)
     story.check_reads(wanted)
     assert story.states() == {"A": "promoted", "B": "promoted", "C": "promoted"}
-
-
-@pytest.mark.long
-def test_a_replacement_that_a_cherry_pick_brought_back_is_not_added_again_when_its_replay_is(
-    make_story: MakeStory,
-) -> None:
-    """The copied files hold the replacement; the tombstones of what it replaced went with the rollback."""
-    story = make_story()
-    before = story.head().snapshot_id
-    replay = story.a_replay("A", by="A2")
-    story.restate(replay)
-    rolled_back_and_cherry_picked(story, before)
-
-    result = story.restate(replay)
-
-    assert (result.succeeded, result.replacement_withheld) == (True, None)
-    wanted = of_batches("A2", rows=3)
-    wanted.update(STRANGE)
-    story.check_reads(wanted)
-    assert story.states() == {"A": "replaced", "A2": "promoted"}
 
 
 def test_a_batch_that_was_taken_back_after_the_rollback_stays_hidden_when_a_cherry_pick_brings_it(

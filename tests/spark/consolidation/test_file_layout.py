@@ -4,8 +4,6 @@ import gzip
 import os
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pc
@@ -13,12 +11,10 @@ import pytest
 from lethe.base.ids import batch_file
 from lethe.contract.result import RunResult
 from lethe.contract.run import BufferRef, FileFormat
-from lethe_spark.apps.app import job_of
 from pyspark.sql import SparkSession
 
 from tests.spark.support.story import Story, of_batches, some_rows
 from tests.support.lake import Lake
-from tests.support.servers.s3 import running
 
 ODD_IDS = ["2013-01-01.UA", "a b", "x/y", "é😀", "50%", "_hidden", ".dot", "A.csv", "x" * 150]
 
@@ -85,27 +81,3 @@ def test_a_file_that_cannot_be_read_is_set_aside_under_its_name_and_goes_in_when
     put(story, "bad")
     assert consolidate(story, "bad").batches_promoted == 1
     story.check_reads(of_batches("good", "bad"))
-
-
-@pytest.mark.long
-def test_a_buffer_of_files_on_s3(story: Story) -> None:
-    with running() as server:
-        bucket = server.bucket("lake")
-        for i in ("A", "é /x"):
-            server.put(bucket, f"buffer/{batch_file(i, '.csv')}", csv(i))
-        server.put(bucket, "buffer/bad.csv", b"nonsense")
-        ref = BufferRef(uri=f"s3://{bucket}/buffer", format="csv", layout="File")
-        spec = story.consolidation("A", "é /x", "bad", buffer=ref)
-        context: Any = story.context(spec)
-        context = replace(context, catalog_properties={**context.catalog_properties, **server.properties()})
-
-        result = job_of(spec.kind)(context)
-
-        assert (result.batches_promoted, result.refused_count) == (2, 1)
-        story.check_reads(of_batches("A", "é /x"))
-        names = [k.removeprefix("buffer/") for k in server.keys(bucket)]
-        assert [n for n in names if not n.startswith("_refused/bad.csv/")] == [
-            "%C3%A9%20%2Fx.csv",
-            "A.csv",
-            "_lethe.json",
-        ]

@@ -17,9 +17,7 @@ from lethe.base.objects import file_etag
 from lethe.buffer.promotion import plan_sweep
 from lethe.contract.run import BufferRef, CreateTable, TableRef
 from lethe.ingest.registrable import TAIL_BYTES
-from lethe_spark import ingest
 from lethe_spark.apps.session import make_session
-from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -194,37 +192,6 @@ def test_a_batch_that_was_rewritten_is_not_registered_as_well(story: Registering
     story.check_reads(of_batches("A"))
 
 
-@pytest.mark.parametrize(
-    "in_driver", [pytest.param(0, id="tasks"), pytest.param(ingest.IN_DRIVER, id="driver", marks=pytest.mark.long)]
-)
-def test_a_batch_with_one_bad_file_is_refused_whole_and_the_others_go_in(
-    story: Registering, monkeypatch: pytest.MonkeyPatch, in_driver: int
-) -> None:
-    monkeypatch.setattr(ingest, "IN_DRIVER", in_driver)
-    story.put("good", "cut", "other", "spanning")
-    whole = (story.folder("cut") / "day-2.parquet").read_bytes()
-    (story.folder("cut") / "day-2.parquet").write_bytes(whole[: len(whole) // 2])
-    pq.write_table(a_file("good", 1), story.folder("other") / "day-1.parquet")
-    pq.write_table(
-        pa.concat_tables([a_file("spanning", 1), a_file("spanning", 2)]), story.folder("spanning") / "x.parquet"
-    )
-    (story.folder("empty")).mkdir()
-    (story.folder("empty") / "day-1.parquet").touch()
-    (story.folder("empty") / names.SUCCESS_MARKER).touch()
-
-    result = story.register("good", "cut", "other", "spanning", "empty")
-
-    assert {r.batch_id: r.reason for r in result.refused} == {
-        "cut": "UnreadableFile",
-        "empty": "UnreadableFile",
-        "other": "BatchIdMismatch",
-        "spanning": "SpansPartitions",
-    }
-    assert story.paths() == story.places("good")
-    assert not story.folder("cut").exists()  # in the area for refused ones
-    story.check_reads(of_batches("good"))
-
-
 def test_columns_renamed_dropped_and_added_later_read_as_in_any_other_file(story: Registering) -> None:
     """The files have no field ids: the table's name mapping says which column is which, also once it has another name."""
     story.put("A")
@@ -250,23 +217,6 @@ def test_other_formats_are_refused(story: Registering) -> None:
 
     with pytest.raises(InputError, match=r"requires spec.buffer.format parquet, found orc"):
         story.run(story.registration("A", buffer=buffer))
-
-
-def bounds(table: Table) -> set[tuple[bytes, bytes]]:
-    field_id = table.schema().find_field("batch_id").field_id
-    return {(t.file.lower_bounds[field_id], t.file.upper_bounds[field_id]) for t in table.scan().plan_files()}
-
-
-@pytest.mark.long
-def test_thousands_of_files_join_in_one_commit(story: Registering) -> None:
-    """With exact bounds of the longest ids, too."""
-    ids = [f"{n:0>200}" for n in range(1000)]
-    story.put(*ids)
-
-    result = story.register(*ids)
-
-    assert (result.batches_promoted, result.files_added, len(story.snapshots())) == (1000, 2000, 1)
-    assert bounds(story.table()) == {(i.encode(), i.encode()) for i in ids}
 
 
 # --- races and deaths ------------------------------------------------------------------------------------------------

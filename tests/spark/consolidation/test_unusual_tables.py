@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -29,7 +28,6 @@ from bench.decoder import processor_time
 from tests.spark.parameters import named, pairs, some, tuples
 from tests.spark.support.all_types import alone
 from tests.spark.support.flights import Flights
-from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Story, of_arrow, of_batches, of_spark
 from tests.spark.support.unknown_types import KINDS, add_column
 from tests.support.lake import Lake
@@ -81,27 +79,6 @@ def test_batches_restatements_and_vacuums_go_on_beside_such_a_column_and_after_i
     assert story.consolidate("D", "E").batches_promoted == 2
     assert of_arrow(lethe.scan(story.full_name).to_arrow()) == of_batches("B", "C", "D", "E")
     assert of_spark(lethe_spark.read(spark, story.full_name)) == of_batches("B", "C", "D", "E")
-
-
-@pytest.mark.long
-def test_position_deletes_from_before_such_a_column_are_kept_taken_back_and_purged(
-    spark: SparkSession, lake: Lake
-) -> None:
-    """The table was raised to the version that has such types. From then on the Dataset uses deletion vectors."""
-    story = Native.begin(spark, lake, deletes=Deletes.POSITION_DELETES).filled()
-    assert story.revert("A", name="one").succeeded
-    assert story.revert("B", name="two").succeeded
-    spark.sql(f"ALTER TABLE {story.full_name} SET TBLPROPERTIES ('format-version' = '3')")
-    add_column(story, "variant")
-    raised = replace(story, format_version=3, deletes=VECTORS)
-
-    assert rows_without(raised) == of_batches("D", "E")
-    assert raised.undo("one").succeeded
-    assert rows_without(raised) == of_batches("A", "D", "E")
-    assert raised.revert("D", name="three").succeeded
-    assert rows_without(raised) == of_batches("A", "E")
-    assert raised.vacuum().tombstones_purged == 2
-    assert rows_without(raised) == of_batches("A", "E")
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import lethe
-import lethe_spark
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -27,7 +25,6 @@ from pyspark.sql import SparkSession
 from tests.spark.parameters import VERSION_2, VERSION_3, moments, races
 from tests.spark.support.built_once import built_once
 from tests.spark.support.changes import CHANGES, Changing
-from tests.spark.support.driver import Driver
 from tests.spark.support.erases import Names, but, files_with, name_of, row, table_folder
 from tests.spark.support.story import ALL_GONE, Row, avro, local, of_batches, results_by_name, some_rows
 from tests.support.builders import a_request, ago
@@ -110,27 +107,6 @@ def test_version_3_gets_deletion_vectors_and_version_2_files_without_the_rows(ma
     assert {Path(p).parent.parent.name for p in set(second.files()) - files[0]} == {runs[0]}
 
 
-SPECS: dict[str, tuple[str, ...]] = {"by day": ("day",), "whole": (), "by bucket": ("bucket(4, name)",)}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("partition_by", "format_version"),
-    [pytest.param(by, version, id=f"{version}-{name}") for name, by in SPECS.items() for version in (2, 3)],
-)
-def test_partitioned_or_not_several_erases_leave_every_other_row(
-    make: Make, partition_by: tuple[str, ...], format_version: int
-) -> None:
-    """On version 3 the second adds to the vectors of the first."""
-    story = make(format_version, partition_by)
-
-    first, second = story.erase(row("A", 0), row("B", 3), name="one"), story.erase(row("A", 2), row("B", 3), name="two")
-
-    assert (first.rows_erased, second.rows_erased) == (2, 1)
-    assert story.physical() == but(row("A", 0), row("B", 3), row("A", 2))
-    story.check_reads(but(row("A", 0), row("B", 3), row("A", 2)))
-
-
 @VERSION_2
 def test_all_rows_of_a_file_may_go(story: Names) -> None:
     everybody = [r for b in "ABD" for r in (row(b, 0), row(b, 2))]  # all of day 1
@@ -152,53 +128,6 @@ def test_an_erase_after_a_replay_of_its_group_waits_for_the_rows_that_it_brings(
     assert (waiting.succeeded, waiting.again, waiting.reason) == (False, True, "WaitingForRestatement")
     assert results_by_name(second)["erase"].rows_erased == 1
     story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3) - Counter({row("A2", 0): 1}))
-
-
-@pytest.mark.long
-def test_a_column_is_meant_by_its_name_of_today(story: Names) -> None:
-    """Files of before the renaming have another name for it; and a column that came later is null in them."""
-    story.sql("ALTER TABLE {t} RENAME COLUMN name TO passenger")
-    story.sql("ALTER TABLE {t} ADD COLUMN name string")
-    v = row("B", 1)
-
-    gone = story.restate(story.an_erase(name_of(v[1]), name="old"))
-    by_now = story.restate(story.an_erase(name_of(v[1]), name="new", column="passenger"))
-
-    assert (gone.rows_erased, by_now.rows_erased) == (0, 1)
-    story.check_reads(but(v))
-
-
-@pytest.mark.long
-def test_a_default_of_a_column_that_a_file_lacks_counts(make: Make) -> None:
-    """Its rows hold it as much as any other."""
-    story = make(3)
-    story.append_by_spark(row("x", 0))
-    table = story.spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(  # type: ignore[union-attr]
-        story.spark._jsparkSession, story.full_name
-    )
-    api = story.spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
-    text = api.types.Types.StringType.get()
-    table.updateSchema().addColumn("origin", text, api.expressions.Literal.of("EWR")).commit()
-    story.sql("INSERT INTO {t} VALUES (5, 1, 'somebody', 'y', 'LGA')")
-
-    assert story.restate(story.an_erase("EWR", column="origin")).rows_erased == 13
-
-    assert story.physical() == Counter({("y", 5, 1): 1})
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("format_name", "format_version"), [("orc", 2), ("avro", 3), ("orc", 3), ("avro", 2)])
-def test_data_files_of_other_formats_are_searched_too(make: Make, format_name: str, format_version: int) -> None:
-    """Those that another engine wrote, beside Lethe's own."""
-    story = make(format_version)
-    story.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('write.format.default' = '{format_name}')")
-    story.append_by_spark(*(row("x", n) for n in range(8)))
-    gone = row("x", 3), row("B", 1)
-
-    assert story.erase(*gone).rows_erased == 2
-
-    found = Counter((r.batch_id, r.v, r.day) for r in story.spark.table(story.full_name).collect())
-    assert found == but(*gone, batches=("A", "B", "D", "x")) + Counter(row("x", n) for n in range(4, 8))
 
 
 def test_an_upgraded_table_keeps_the_deletes_that_it_had(make: Make) -> None:
@@ -232,21 +161,6 @@ def test_a_vacuum_rewrites_files_with_rows_that_a_deletion_vector_hides(make: Ma
 def values_in(path: str) -> list[int]:
     found: list[int] = pq.read_table(local(path), columns=["v"], partitioning=None)["v"].to_pylist()
     return found
-
-
-@pytest.mark.long
-def test_increments_can_be_read_before_and_after_an_erase_but_not_across_it(story: Names) -> None:
-    first = story.head().snapshot_id
-    story.erase(row("B", 1))
-    erased = story.head().snapshot_id
-    story.filled("E")
-
-    for read in (lethe.scan, lambda t, **how: lethe_spark.read(story.spark, t, **how)):
-        with pytest.raises(InputError, match=f"ErasedBetween: .*snapshot {erased} erased records") as refused:
-            read(story.full_name, since=first)
-        assert refused.value.reason == "ErasedBetween"
-    assert lethe.scan(story.full_name, since=erased).count() == 4
-    assert lethe_spark.read(story.spark, story.full_name, since=erased).count() == 4
 
 
 # --- what is wrong with it ------------------------------------------------------------------------------------------
@@ -341,28 +255,6 @@ def check_nobody_knows(story: Names, secret: str, **texts: str) -> None:
     places = {**texts, "ledger": ledger}
     assert [where for where, text in places.items() if secret in text or "somebody else" in text] == []
     assert files_with(table_folder(story), secret, "somebody else") == []
-
-
-@pytest.mark.long
-def test_no_value_is_written_anywhere(story: Names, driver: Driver) -> None:
-    """Not into the table's folder except its data files, compressed or not, nor into the input, the log and the output of a
-    process."""
-    secret = name_of(row("B", 1)[1])
-    assert files_with(table_folder(story), secret) == []  # it is no bound of a file, else this would test nothing
-    spec = two_erases(story, secret)
-    assert files_with(story.lake.home / "values", secret) != []  # what is searched for can be found
-
-    ended = driver.run(spec)
-
-    assert ended.result is not None
-    assert (results_by_name(ended.result)["good"].rows_erased, results_by_name(ended.result)["bad"].reason) == (
-        1,
-        "InvalidValues",
-    )
-    document = driver.file_of(spec).read_text()
-    check_nobody_knows(story, secret, run=document, result=ended.result.to_json(), log=ended.log)
-    story.vacuum()
-    check_nobody_knows(story, secret)
 
 
 @VERSION_2

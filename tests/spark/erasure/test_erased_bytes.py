@@ -257,24 +257,6 @@ def test_a_delete_file_that_still_deletes_rows_keeps_the_erasure_open_and_the_ro
     assert objects_with(of_folder(table_folder(story)), name_of(gone[1])) == []
 
 
-@pytest.mark.long
-def test_a_catalog_that_is_a_folder_loses_versions_from_the_oldest_on(lake: Lake, make: Make) -> None:
-    """They name partitions. A version is never gone before the one below it."""
-    lake.add_catalog("bytesfolder", type="hadoop", warehouse=f"file://{lake.home}/folder")
-    make_session("bytesfolder")
-    story = make(2, ("name",), "bytesfolder", **{"write.summary.partition-limit": "100"})
-    gone = row("B", 1)
-
-    erased(story, gone)
-
-    folder = table_folder(story)
-    assert objects_with(of_folder(folder / "metadata"), name_of(gone[1])) == []
-    left = sorted(int(p.name[1:].partition(".")[0]) for p in (folder / "metadata").glob("v*.metadata.json"))
-    assert left == list(range(left[0], left[-1] + 1))
-    story.put("Z")
-    assert story.consolidate("Z").batches_promoted == 1
-
-
 def test_unreferenced_metadata_is_deleted_when_it_is_old_unless_another_table_shares_the_folder(make: Make) -> None:
     """A writer that died left a manifest. Beside the metadata of another table nobody can tell whose it is."""
     story = make(2)

@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe.base.errors import InputError
 from lethe.contract.result import RunResult
 from lethe.ledger.tombstone import BlockerKind
 from lethe_spark.apps.session import make_session
-from lethe_spark.jobs.erasure.close import RETENTION_VARIABLE
 from pyspark.sql import SparkSession
 
-from tests.spark.support.erasures import DAY, DUE, blockers, check_erasures, check_evidence, the_erasure, the_outcome
-from tests.spark.support.story import ALL_GONE, Story
+from tests.spark.support.erasures import DUE, blockers, check_erasures, check_evidence, the_erasure, the_outcome
+from tests.spark.support.story import Story
 from tests.support.builders import a_request
 from tests.support.lake import Lake
 from tests.support.servers.s3 import S3
@@ -87,35 +85,6 @@ def test_files_of_a_bucket_are_asked_for_one_by_one_in_all_versions(s3: S3, make
     assert versions(s3, before) == []
     assert [f["content"] for f in record["files"]] == ["data"] * len(before)
     check_evidence(story, "ns/erase")
-
-
-@pytest.mark.long
-def test_versions_that_a_bucket_keeps_are_deleted_once_the_erasure_is_due(s3: S3, make: Callable[..., Story]) -> None:
-    story = make(versions=True)
-    before = data_files(story)
-    erase(story)
-
-    result = story.vacuum()
-
-    record = check_record(s3, result)
-    assert record["files-count"] == len(before)
-    assert versions(s3, before) == []
-    check_evidence(story, "ns/erase")
-
-
-@pytest.mark.long
-def test_versions_hold_an_erasure_that_is_not_due(s3: S3, make: Callable[..., Story]) -> None:
-    """Somebody keeps them to be able to undo a deletion."""
-    story = make(versions=True)
-    before = data_files(story)
-    erase(story, seconds=30 * DAY)
-
-    result = story.vacuum(ALL_GONE)
-
-    held = {b.kind for b in the_erasure(story).blockers}
-    assert (result.erasures_open, held) == (1, {BlockerKind.OBJECT_VERSION})
-    assert set(versions(s3, before))
-    assert the_erasure(story).look_again is not None
 
 
 @pytest.mark.long
@@ -200,28 +169,3 @@ def test_an_unfinished_upload_in_the_tables_folder_holds_an_erasure_until_it_is_
     assert (blocker.name.endswith("/day=*/00000-killed.parquet"), "unfinished upload" in blocker.why) == (True, True)
     assert blocker.until is not None
     check_record(s3, free)
-
-
-@pytest.mark.long
-def test_a_record_is_kept_by_an_object_lock_where_the_operator_wants_that(
-    s3: S3, make: Callable[..., Story], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the bucket has no locks there is no record, and the erasure stays open."""
-    monkeypatch.setenv(RETENTION_VARIABLE, "COMPLIANCE:30")
-    locked, plain = make(locks=True), make()
-    for story in (locked, plain):
-        erase(story)
-
-    done, held = locked.vacuum(), plain.vacuum()
-    owed = the_erasure(plain)
-    with pytest.raises(InputError, match="object lock") as refused:
-        check_erasures(plain)
-    monkeypatch.setenv(RETENTION_VARIABLE, "")
-    without = check_erasures(plain)
-
-    check_record(s3, done)
-    key = the_outcome(done).record.removeprefix(f"s3://{locked.catalog}/")
-    kept = s3.client.get_object_retention(Bucket=locked.catalog, Key=key)["Retention"]
-    assert (kept["Mode"], kept["RetainUntilDate"] > datetime.now(UTC) + timedelta(days=29)) == ("COMPLIANCE", True)
-    assert (held.erasures, owed.is_purged, refused.value.reason) == ((), True, "RecordNotRetained")
-    check_record(s3, without)

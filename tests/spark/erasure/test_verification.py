@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.contract.result import RunResult
-from lethe.contract.run import Provenance, SnapshotLimits
+from lethe.contract.run import Provenance
 from lethe.contract.settings import Deletes
 from lethe.restatement.plan import values_digest
 from pyspark.sql import SparkSession
@@ -193,34 +193,6 @@ def test_a_check_of_a_table_without_erasures_changes_nothing(story: Story) -> No
 # --- what happens in between -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
-def test_an_undo_before_the_vacuum_ends_the_obligation_and_keeps_the_rows(story: Story) -> None:
-    story.revert("A", evict_by_seconds=DUE)
-    story.undo()
-
-    result = story.vacuum()
-
-    assert (result.erasures, story.ledger().erasures) == ((), ())
-    story.check_reads(of_batches("A", "B", "D"))
-
-
-@pytest.mark.long
-def test_files_that_another_run_expires_before_the_vacuum_are_recorded(story: Story) -> None:
-    """Its history is too long; it knows nothing of erasures but that the ledger must hear of the files."""
-    before = set(story.files())
-    erase(story, "A")
-    story.compact()
-    short = SnapshotLimits(max_count=1, min_to_keep=1)
-    story.put("E")
-    story.run(story.consolidation("E", snapshots=short))
-    assert not any(Path(local(f)).exists() for f in before)
-
-    result = story.vacuum()
-
-    check_closed(story, result)
-    assert names_of(before) < names_of(f["path"] for f in the_record(result)["files"])
-
-
 STEPS = [
     "after_commit",
     "after_purged_noted",
@@ -308,36 +280,6 @@ def test_a_tag_on_files_that_a_compaction_replaced_before_the_erase_holds_it(sto
 
     assert blockers(held) == ["tag audit"]
     assert names_of(before) < {Path(f.path).name for f in story.ledger().purged_files.values()}
-
-
-@pytest.mark.long
-def test_a_tag_on_a_snapshot_that_cannot_hold_the_rows_holds_nothing(story: Story) -> None:
-    story.filled("X")
-    erase(story, "X")
-    story.vacuum(key="before")
-    tagged = story.tag()
-    story.filled("Y")
-    erase(story, "Y", name="second")
-
-    result = story.vacuum()
-
-    check_closed(story, result)
-    assert story.rows_at(tagged) == of_batches("A", "B", "D")
-
-
-@pytest.mark.long
-def test_a_staged_snapshot_whose_run_may_publish_it_holds_it_for_a_day(story: Story) -> None:
-    story.put("A2")
-    with pytest.raises(Killed):
-        story.consolidate("A2", after_stage=die)
-    erase(story, "A", "A2")
-
-    result = story.vacuum()
-
-    assert [b.split(" ")[0] for b in blockers(result)] == ["staged"]
-    (blocker,) = the_erasure(story).blockers
-    assert blocker.until is not None
-    assert timedelta(hours=23) < blocker.until - datetime.now(UTC) < timedelta(hours=25)
 
 
 @pytest.mark.parametrize(("value", "mode"), pairs(["false", "no"], MODES, ("no", Deletes.LEDGER)))

@@ -364,12 +364,3 @@ def test_an_expiry_that_takes_the_ledger_of_a_bare_head_stops_every_read(
     history.remember(LIVE + Counter([E]))
     history.check()
     history.go_on(LIVE + Counter([E]))
-
-
-@pytest.mark.long
-def test_rows_with_a_batch_id_changed_by_a_foreign_writer_are_another_batch(history: History) -> None:
-    """Nobody can tell them from new ones; docs/foreign-writers.md says so."""
-    history.sql("UPDATE {t} SET batch_id = 'renamed' WHERE batch_id = 'B'")
-
-    history.remember(LIVE + Counter(("renamed", v, day) for _, v, day in of_batches("B").elements()))
-    history.check()

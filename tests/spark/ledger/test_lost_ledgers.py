@@ -13,7 +13,6 @@ from lethe.cli.main import cli
 from lethe.contract.run import AcceptedHead, RunSpec
 from lethe.iceberg.facts import observe
 from lethe.ledger.lineage import last_ledger
-from lethe_spark.apps.session import make_session
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.sdk import batch_writer
 from pyspark.sql import SparkSession
@@ -22,7 +21,6 @@ from tests.spark.support.built_once import built_once
 from tests.spark.support.story import ALL_GONE, Story, of_arrow, of_batches, of_spark
 from tests.support.builders import a_request
 from tests.support.lake import SCHEMA, Lake
-from tests.support.servers import faults
 
 
 def by_the_data_frame(story: Story) -> None:
@@ -166,16 +164,6 @@ def test_the_first_commit_records_since_when_the_table_has_ledgers(spark: SparkS
     assert int(table.properties[names.LEDGER_SINCE]) == (first.sequence_number or 0) - 1
 
 
-@pytest.mark.long
-def test_so_it_is_behind_a_rest_catalog(spark: SparkSession, lake: Lake, rest: faults.Switch) -> None:  # noqa: ARG001
-    assert make_session("rest") == spark
-    story = a_story(spark, lake, catalog="rest")
-
-    by_the_data_frame(story)
-
-    refuses_everything(story)
-
-
 def accept(story: Story, ledger: str | None = None) -> None:
     """What the operator launches when the annotation names the head."""
     table = story.table()
@@ -215,38 +203,6 @@ def test_an_accepted_replacement_continues_with_the_last_ledger(spark: SparkSess
     story.vacuum(ALL_GONE, key="2")
     assert set(of_arrow(lethe.scan(story.full_name).to_arrow())) == {("X", 3, 1), *of_batches("C")}
     assert not story.ledger().tombstones
-
-
-@pytest.mark.long
-def test_an_accepted_head_whose_carriers_have_all_expired_continues_with_the_ledger_that_was_seen(
-    spark: SparkSession, lake: Lake
-) -> None:
-    story = a_story(spark, lake)
-    seen = story.keys()[names.LEDGER]
-    story.append_as_foreign_writer("A", "X")
-    expire_all_but_the_head(story)
-
-    accept(story, seen)
-
-    assert {b for b, _, _ in of_arrow(lethe.scan(story.full_name).to_arrow())} == {"B", "X"}
-    assert story.states() == {"A": "reverted", "B": "promoted"}
-
-
-@pytest.mark.long
-def test_another_head_than_the_accepted_one_stays_refused(spark: SparkSession, lake: Lake) -> None:
-    """Somebody committed after the word was given."""
-    story = a_story(spark, lake)
-    by_sql(story)
-    head, spec = story.head().snapshot_id, story.consolidation()
-    assert spec.consolidation is not None
-    ledger = last_ledger(observe(story.table(), "batch_id").snapshots, None)
-    accepts = AcceptedHead(head_id=head, ledger=ledger or "")
-    wanted = spec.model_copy(update={"consolidation": spec.consolidation.model_copy(update={"accepts": accepts})})
-
-    with pytest.raises(LedgerError, match="LedgerLost"):
-        story.run(wanted, before_commit=lambda: story.append_as_foreign_writer("Y"))
-
-    assert story.keys().get(names.LEDGER) is None
 
 
 # --- tables that are replaced while a run works ----------------------------------------------------------------------

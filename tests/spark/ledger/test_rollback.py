@@ -47,16 +47,6 @@ def test_a_run_refuses_a_table_that_was_rolled_back_since_it_was_asked_for(story
     assert (story.head().snapshot_id, story.states()) == (before, {"A": "promoted"})
 
 
-@pytest.mark.long
-def test_a_run_goes_on_from_a_head_that_grew(story: Story) -> None:
-    spec = seeing_the_head(story, "C")
-    story.append_as_foreign_writer("F")
-
-    story.run(spec)
-
-    assert story.states() == {"A": "promoted", "B": "promoted", "C": "promoted"}
-
-
 def test_after_an_accepted_rollback_what_it_took_away_is_promoted_again_once(story: Story) -> None:
     """By the very run that promoted it before: the id is the same, and what it staged then is still there."""
     wanted = story.rows_at()

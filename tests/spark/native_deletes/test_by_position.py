@@ -31,7 +31,7 @@ from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, row
 from tests.spark.support.flights import Flights, find_files
 from tests.spark.support.native_deletes import Native
-from tests.spark.support.story import Row, an_undo, avro, local, of_arrow, of_batches, of_spark, results_by_name
+from tests.spark.support.story import Row, avro, local, of_arrow, of_batches, of_spark, results_by_name
 from tests.support.builders import a_request
 from tests.support.lake import CATALOG, Lake
 from tests.support.steps import Killed, die
@@ -150,18 +150,6 @@ def test_tombstones_from_before_the_mode_are_masked_by_the_next_restatement(stor
     assert of_arrow(story.table().scan().to_arrow()) == wanted
 
 
-@pytest.mark.long
-def test_an_undo_lifts_masks_whatever_the_mode_is_by_then(story: Native) -> None:
-    """And a consolidation in between leaves them as they are."""
-    story.revert("A")
-    story.filled("F")
-
-    (undone,) = story.run(story.restatement(an_undo(), deletes="Ledger")).requests
-
-    assert (undone.succeeded, undone.rows_restored, story.deletes_now()) == (True, 4, [])
-    story.check_native(of_batches("A", "B", "D", "E", "F"))
-
-
 @pytest.mark.parametrize(("deletes", "version"), [(VECTORS, 2), (POSITIONS, 3)])
 def test_vectors_are_for_version_3_and_position_deletes_for_version_2(
     spark: SparkSession, lake: Lake, deletes: Deletes, version: int
@@ -271,29 +259,6 @@ def test_an_undo_does_not_bring_back_a_row_that_was_erased_beside_a_visible_one(
     undone = native.undo()
     assert (undone.succeeded, undone.reason) == (False, "AlreadyPurged")
     assert native.plain() == of_batches("B", "D") - Counter([visible])
-
-
-@pytest.mark.long
-def test_the_rewrite_of_an_erase_removes_the_deletes_of_its_files(native: Native) -> None:
-    names = native.seen_as(Names)
-    native.revert("A")
-
-    names.erase(*(row("B", n) for n in range(4)))
-
-    assert native.plain() == native.rows_at() == of_batches("D")
-    assert native.files_of_deletes() <= native.files().keys()
-
-
-@pytest.mark.long
-def test_an_erase_of_records_and_a_revert_of_one_group_leave_both_rows_out(native: Native) -> None:
-    """The Erase is committed with the ledger, the mask right after it, by the same run."""
-    names = native.seen_as(Names)
-    erase = names.an_erase(*(f"passenger <{v}>" for _, v, _ in (row("B", 1),)))
-
-    native.run(native.restatement(a_request("revert", batch_ids=("A",)), erase))
-
-    wanted = of_batches("B", "D") - Counter([row("B", 1)])
-    assert (native.plain(), native.rows_at(), native.keys()["lethe.masked"]) == (wanted, wanted, "true")
 
 
 # --- later commits --------------------------------------------------------------------------------------------------

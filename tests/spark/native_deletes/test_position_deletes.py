@@ -10,9 +10,6 @@ import lethe
 import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
-from lethe.contract.settings import Deletes
-from lethe_spark.jobs.vacuum.compaction import compact_small_files
-from lethe_spark.jobs.vacuum.job import rewrite_manifests
 from lethe_spark.jvm.data_files import tasks_by_path, write_deletes
 from pyiceberg.io import load_file_io
 from pyiceberg.manifest import ManifestContent
@@ -20,10 +17,9 @@ from pyroaring import FrozenBitMap64
 from pyspark.sql import SparkSession
 
 from tests.spark.support.built_once import built_once
-from tests.spark.support.maintenance import maintaining, table_of
+from tests.spark.support.maintenance import table_of
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Row, local, of_arrow, of_batches
-from tests.support.builders import a_request
 from tests.support.environments import python_of
 from tests.support.lake import Lake
 
@@ -93,25 +89,6 @@ def test_deletes_of_another_writer_stay_beside_those_of_lethe(story: Native) -> 
 
 
 @pytest.mark.long
-def test_an_undo_takes_its_rows_out_of_a_file_into_which_another_writer_merged_them(story: Native) -> None:
-    """Spark's DELETE merges the deletes of a data file into one file. The row that it deleted stays deleted."""
-    story.revert("A")
-    merge_on_read(story)
-    gone = first_row("B")
-    story.sql(f"DELETE FROM {{t}} WHERE v = {gone[1]}")
-    ends = [path.endswith("-lethe-deletes.parquet") for _, path, _ in story.deletes_now()]
-    assert sorted(ends) == [False, True]
-
-    undone = story.undo()
-
-    assert (undone.succeeded, undone.rows_restored) == (True, 4)
-    wanted = of_batches("A", "B", "D", "E") - Counter([gone])
-    assert (story.plain(), story.rows_at(), story.hidden_rows()) == (wanted, wanted, 1)
-    story.revert("B", name="later")
-    assert story.undo("later", name="undo-later").reason == "AlreadyPurged"
-
-
-@pytest.mark.long
 def test_an_undo_is_refused_if_its_rows_are_in_deletes_for_several_data_files(story: Native) -> None:
     """Another writer moved them there. Lethe would have to write that file for all its data files."""
     story.filled("FG")
@@ -144,61 +121,6 @@ def test_a_row_that_another_writer_deleted_at_the_same_time_stays_deleted_after_
     wanted = of_batches("A", "B", "D", "E") - Counter([gone])
     assert (story.plain(), story.rows_at()) == (wanted, wanted)
     assert of_arrow(lethe.scan(story.full_name).to_arrow()) == wanted
-
-
-@pytest.mark.long
-def test_data_files_leave_the_table_with_all_their_position_deletes(story: Native) -> None:
-    """By a vacuum that deletes and rewrites files, also with deletes of other writers. A Revert drops no file."""
-    merge_on_read(story)
-    story.sql(f"DELETE FROM {{t}} WHERE v = {first_row('E')[1]}")
-    assert len(story.deletes_now()) == 1
-
-    files = story.files()
-    story.revert("E", name="whole")
-    assert story.files() == files
-    assert sum(rows for _, _, rows in story.deletes_now()) == 5, (
-        "each row of E, and the deletes of the other writer stay"
-    )
-
-    story.filled("F")
-    story.sql(f"DELETE FROM {{t}} WHERE v = {first_row('F')[1]}")
-    story.run(story.restatement(a_request("by-ledger", batch_ids=("F",)), deletes="Ledger"))
-    story.revert("A")
-    story.vacuum()
-    assert story.deletes_now() == []
-    story.check_native(of_batches("B", "D"), since=story.head().snapshot_id)
-
-
-@pytest.mark.long
-def test_maintenance_leaves_them_in_place_so_that_an_undo_is_possible(story: Native) -> None:
-    more = "FGHIJKLMNO"
-    story.filled(*more)
-    story.revert("A")
-    deletes = story.deletes_now()
-    context = story.context(maintaining(story))
-
-    rewritten = rewrite_manifests(context, table_of(story))
-    compacted = compact_small_files(context, table_of(story), None, lambda: "")
-
-    assert (rewritten.outcome > 0, compacted.merged) == (True, 22)  # all files but the two with A
-    assert story.deletes_now() == deletes
-    story.check_native(of_batches("B", "D", "E", *more), since=story.head().snapshot_id)
-    assert story.undo().succeeded
-    assert (story.deletes_now(), story.plain()) == ([], of_batches("A", "B", "D", "E", *more))
-
-
-@pytest.mark.long
-def test_after_an_upgrade_to_version_3_vectors_take_over_the_positions(story: Native) -> None:
-    story.revert("A", name="a")
-    story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version'='3')")
-
-    upgraded = story.seen_as(Native, format_version=3, deletes=Deletes.DELETION_VECTORS)
-    upgraded.revert("B", name="b")
-
-    assert [path.endswith(".puffin") for _, path, _ in upgraded.deletes_now()] == [True, True]
-    assert upgraded.plain() == of_batches("D", "E")
-    assert upgraded.undo("a", name="undo-a").succeeded
-    upgraded.check_native(of_batches("A", "D", "E"))
 
 
 def _delete_first_row(story: Native, path: str, monkeypatch: pytest.MonkeyPatch) -> Row:

@@ -12,10 +12,9 @@ import lethe
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe.base.errors import ConflictError, InputError
+from lethe.base.errors import InputError
 from lethe.contract.result import RunResult
 from lethe.contract.settings import UnknownBatches
-from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import VERSION_2, VERSION_3, moments, races, some
@@ -110,61 +109,6 @@ def test_keys_of_several_columns_are_meant_together(story: Changing) -> None:
 
 
 @pytest.mark.long
-def test_changes_with_unknown_keys_only_add_rows_and_increments_can_be_read_across_them(story: Changing) -> None:
-    before = story.head().snapshot_id
-    changes = (upsert(("new", 7, 1)), delete(("nobody", 8, 1)))
-
-    result = story.change(*changes)
-
-    assert (result.rows_added, result.rows_erased, story.operation()) == (1, 0, "append")
-    added = lethe.scan(story.full_name, since=before).to_arrow()
-    assert of_arrow(added) == Counter([("C1", 7, 1)])
-    story.check_reads(changed(changes, "C1"))
-
-
-@pytest.mark.long
-def test_changes_are_replayed_after_a_vacuum_and_the_batch_they_made_may_be_reverted(story: Changing) -> None:
-    """A new replacement of the changes brings their rows again; the old rows do not come back."""
-    story.change(*SOME)
-    story.revert("D")
-    story.vacuum()
-
-    again = story.restate(story.a_change(*SOME, by="C2", batch_ids=("C1",)))
-
-    assert (again.rows_deleted, again.rows_added, again.rows_erased) == (3, 3, 3)
-    story.check_reads(changed(SOME, "C2", ("A", "B")))
-    story.vacuum(key="2")
-    story.revert("C2", name="second")
-    story.check_reads(changed(SOME, "C2", ("A", "B")) - Counter({("C2", v, d): 1 for _, (_, v, d) in SOME}))
-
-
-@pytest.mark.long
-def test_a_repeated_change_request_gets_its_result_and_is_not_carried_out_again(story: Changing) -> None:
-    """Between the two somebody brought such a key back."""
-    request = story.a_change(*SOME)
-    first = story.restate(request)
-    story.append_by_spark(row("B", 1))
-
-    assert story.restate(request) == first
-
-    story.check_reads(changed(SOME, "C1") + Counter([row("B", 1)]))
-
-
-@pytest.mark.long
-def test_columns_that_a_replacement_brings_are_added_but_for_what_becomes_of_rows(story: Changing) -> None:
-    rows = pa.Table.from_pylist(
-        [{"v": row("A", 0)[1], "day": 1, "name": "x", "op": "U", "gate": "B2"}],
-        CHANGES.append(pa.field("gate", pa.string())),
-    )
-    request = a_request("wider", "Replay", batch_ids=(), replacement=story.put_changes("C1", rows))
-
-    (result,) = story.run(story.restatement(request, schema_evolution="AddColumns")).requests
-
-    assert (result.rows_added, result.rows_erased) == (1, 1)
-    assert [f.name for f in story.table().schema().fields] == ["v", "day", "name", "batch_id", "gate"]
-
-
-@pytest.mark.long
 def test_changes_are_not_undone_owed_if_that_is_asked_for_and_end_what_increments_can_say(story: Changing) -> None:
     before = story.head().snapshot_id
     story.restate(story.a_change(*SOME, evict_by_seconds=60))
@@ -180,22 +124,6 @@ def test_changes_are_not_undone_owed_if_that_is_asked_for_and_end_what_increment
 
 
 # --- groups ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_changes_go_after_the_replays_before_them_in_a_commit_of_their_own(story: Changing) -> None:
-    """Their rows have to be there to be searched. Of two changes of one key the younger wins."""
-    replay = story.a_replay("A", by="A2", creation_time=ago(hours=3))
-    first = story.a_change(upsert(row("A2", 0)), upsert(row("B", 0), day=1), by="C1", creation_time=ago(hours=2))
-    second = story.a_change(upsert(row("B", 0), day=2), by="C2", creation_time=ago(hours=1))
-
-    runs = [results_by_name(story.restate_all(second, replay, first)) for _ in range(3)]
-
-    waiting = [[n for n, r in reported.items() if r.reason == "WaitingForRestatement" and r.again] for reported in runs]
-    assert waiting == [["change-C2", "change-C1"], ["change-C2"], []]
-    assert [reported["change-C1"].rows_erased for reported in runs[1:]] == [2, 2]
-    wanted = of_batches("B", "D") + of_batches("A2", rows=3) - Counter([row("B", 0), row("A2", 0)])
-    story.check_reads(wanted + Counter([("C1", *row("A2", 0)[1:]), ("C2", row("B", 0)[1], 2)]))
 
 
 @VERSION_3
@@ -321,19 +249,6 @@ def test_rows_that_are_committed_after_changes_are_newer_or_were_gone(story: Cha
     story.check_reads(left)
 
 
-@pytest.mark.long
-def test_a_batch_that_does_not_concern_them_costs_no_second_writing(
-    story: Changing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_commit, "WRITES", 1)
-    story.put("E")
-
-    result = story.change(*SOME, before_commit=lambda: story.consolidate("E"))
-
-    assert (result.rows_erased, result.rows_added) == (3, 3)
-    story.check_reads(changed(SOME, "C1", ("A", "B", "D", "E")))
-
-
 @moments(LATE, (3, "after_search"))
 def test_of_two_changes_at_one_moment_the_later_commit_is_the_newer(story: Changing, step: str) -> None:
     key = row("A", 0)
@@ -374,29 +289,3 @@ def test_a_reader_at_any_step_sees_all_of_the_changes_or_none(story: Changing) -
     assert seen == [(before, before)] * 5 + [(after, after)]
     assert len(story.snapshots()) == snapshots + 1
     story.check_reads(after)
-
-
-@pytest.mark.long
-def test_rows_that_keep_moving_are_left_to_a_later_run_and_nothing_is_left_over(
-    story: Changing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_commit, "WRITES", 1)
-    request = story.a_change(*SOME)
-
-    with pytest.raises(ConflictError):
-        story.restate(request, before_commit=story.compact)
-
-    assert story.written_by(story.restatement(request)) == []
-    story.check_reads(of_batches("A", "B", "D"))
-
-
-@pytest.mark.long
-def test_the_whole_group_is_planned_again(story: Changing) -> None:
-    """A batch that another run replaces meanwhile is not replaced twice; the changes find the rows of that replacement."""
-    requests = (story.a_change(upsert(row("A2", 0)), delete(row("B", 0))), a_request("revert", batch_ids=["D"]))
-
-    result = story.restate_all(*requests, before_commit=lambda: story.replay("A", by="A2"))
-
-    assert {r.group_size for r in result.requests} == {2}
-    wanted = of_batches("B") + of_batches("A2", rows=3) - Counter([row("A2", 0), row("B", 0)])
-    story.check_reads(wanted + Counter([("C1", *row("A2", 0)[1:])]))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe.base.errors import InputError, TransientError
+from lethe.base.errors import InputError
 from lethe.contract.result import RunResult
 from lethe.contract.run import Replacement, RestatementRequest
 from lethe.contract.settings import UnknownBatches
@@ -134,13 +134,6 @@ def test_bad_requests_are_set_aside_each_with_its_own_reason_and_the_others_go_o
     story.check_storage()  # no row of a bad one was left anywhere
 
 
-@pytest.mark.long
-def test_a_group_of_nothing_but_refused_requests_commits_nothing(story: Story) -> None:
-    result = story.restate_all(an_undo("nobody"), story.a_replay("A", by="B"))
-
-    assert (result.outcome, result.reason, len(story.snapshots())) == ("Failed", "UnknownRestatement", 1)
-
-
 # --- not now --------------------------------------------------------------------------------------------------------
 
 
@@ -161,62 +154,6 @@ def test_a_replacement_that_cannot_be_had_now_waits_with_what_builds_on_it_and_t
     assert [r.succeeded for r in again.requests] == [True] * 4
     assert [r.group_size for r in again.requests] == [2] * 4
     story.check_reads(of_batches("C") + of_batches("B2", "C2", rows=3))
-
-
-@pytest.mark.long
-def test_a_group_of_which_nothing_can_be_carried_out_now_is_tried_again_as_a_whole(story: Story) -> None:
-    replay = story.a_replay("A", by="A2")
-
-    with pytest.raises(TransientError, match=r"ObjectGone: Restatement ns/replay: spec\.replacement\.uri file://.*A2"):
-        story.restate_all(replay, after_list=file_of(replay).unlink)
-
-    assert len(story.snapshots()) == 1
-
-
-# --- the same id, the same request ----------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_of_replays_of_one_batch_or_by_one_id_the_oldest_that_can_be_used_is_carried_out(story: Story) -> None:
-    """What was written for the group before that was known holds no row of the others."""
-    bad, oldest, younger = (story.a_replay("A", by=f"A{n}", name=f"a{n}") for n in range(3))
-    file_of(bad).write_bytes(b"PAR1")
-    by_x = story.a_replay("B", by="X", name="x-older", creation_time=ago(hours=1))
-    again_by_x = a_request("x-younger", "Replay", batch_ids=["C"], replacement=by_x.replacement)
-    nowhere = Replacement(batch_id="Y", uri=f"file://{story.lake.home}/nothing")
-    by_y = a_request("y-older", "Replay", batch_ids=["C"], replacement=nowhere, creation_time=ago(hours=1))
-
-    result = story.restate_all(
-        again_by_x, by_x, bad, oldest, younger, by_y, story.a_replay("D", by="Y", name="y-younger")
-    )
-
-    assert reasons(result) == {
-        "x-younger": "ReplacementAlreadyPromoted",
-        "x-older": "",
-        "a0": "UnreadableFile",
-        "a1": "",
-        "a2": "AlreadyReplaced",
-        "y-older": "ReplacementIncomplete",
-        "y-younger": "",
-    }
-    assert len(story.snapshots()) == 2
-    story.check_reads(of_batches("C") + of_batches("A1", "X", "Y", rows=3))
-    story.check_storage()
-
-
-@pytest.mark.long
-def test_a_group_that_overlaps_with_an_earlier_one_does_the_rest(story: Story) -> None:
-    """Each run may group the requests differently. A repeated request gets its first result."""
-    one, two, three = (story.a_replay(b, by=f"{b}2", name=f"replay-{b}") for b in "ABC")
-    first = story.restate_all(one, two)
-
-    second = story.restate_all(two, three)
-
-    assert results_by_name(second)["replay-B"] == results_by_name(first)["replay-B"]
-    assert [r.group_size for r in second.requests] == [2, 1]
-    assert second.requests[1].snapshot_id == second.snapshot_id == story.head().snapshot_id
-    assert story.restate_all(one, two, three).outcome == "AlreadyCommitted"
-    story.check_reads(of_batches("D") + of_batches("A2", "B2", "C2", rows=3))
 
 
 # --- lists of ids ---------------------------------------------------------------------------------------------------

@@ -182,18 +182,6 @@ def test_two_groups_that_overlap_at_one_moment_carry_out_each_request_once(story
 
 
 @pytest.mark.long
-def test_a_group_that_another_run_carries_out_at_the_same_moment_is_done_once(story: Story) -> None:
-    requests = story.a_replay("A", by="A2", name="one"), a_request("two", batch_ids=["B"])
-    theirs: list[RunResult] = []
-
-    mine = story.restate_all(*requests, before_commit=lambda: theirs.append(story.restate_all(*requests)))
-
-    assert (mine.outcome, mine.requests, len(story.snapshots())) == ("AlreadyCommitted", theirs[0].requests, 2)
-    story.check_reads(of_batches("D") + of_batches("A2", rows=3))
-    story.check_storage()
-
-
-@pytest.mark.long
 def test_a_group_whose_files_are_outdated_again_and_again_gives_up_and_leaves_nothing(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:

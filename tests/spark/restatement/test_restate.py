@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from lethe.base.errors import TableError
 from lethe.contract.result import RequestResult
-from lethe.contract.run import DatasetRef, RestatementRequest, RunSpec
+from lethe.contract.run import DatasetRef, RestatementRequest
 from lethe.contract.settings import UnknownBatches
 from pyspark.sql import SparkSession
 
@@ -164,23 +163,6 @@ def test_a_batch_shown_again_and_taken_back_again_while_a_vacuum_worked_is_purge
 # --- several times --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
-def test_an_id_restated_several_times_is_hidden_once_and_each_result_reports_it(story: Story) -> None:
-    """By another Revert, by a list and by a Replay: each succeeds, and none counts what was not left to do."""
-    ids = story.lake.home / f"{story.name}.ids"
-    ids.write_text("A\nB\nB\nnobody\n")
-    story.revert("A", "B", "nobody")
-
-    inline = story.revert("A", "B", "nobody", name="inline")
-    listed = story.restate(a_request("listed", batch_ids=(), batch_ids_uri=f"file://{ids}"))
-    replay = story.replay("A", by="A2")
-
-    results = inline, listed, replay
-    assert [(r.succeeded, r.already_deleted_batch_ids_count) for r in results] == [(True, 3), (True, 3), (True, 1)]
-    assert {(r.rows_deleted, r.tombstones_added, r.unknown_batch_ids_count) for r in results} == {(0, 0, 0)}
-    story.check_reads(of_batches("D") + of_batches("A2", rows=3))
-
-
 ORDERS = [("first", "second"), ("second", "first")]
 
 
@@ -275,41 +257,6 @@ def test_an_undo_does_not_let_in_what_an_erase_could_not_search(people: Names) -
     assert "under a new batch id" in undone.message
     assert people.consolidate("late").batches_promoted == 0
     assert people.physical() == of_batches("A", "B", "D")
-
-
-# --- rolled back by somebody else -----------------------------------------------------------------------------------
-
-
-def seeing_the_head(story: Story, *requests: RestatementRequest) -> RunSpec:
-    head = story.head()
-    return story.restatement(*requests, seen_snapshot_id=head.snapshot_id, seen_sequence_number=head.sequence_number)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("step", ["", "after_write", "before_commit"], ids=["before", "while written", "at the end"])
-def test_a_group_changes_nothing_on_a_table_that_was_rolled_back_under_it(story: Story, step: str) -> None:
-    """To before E came: rows would be replaced that nobody expects there. None of the group is refused for that: once the head
-    is accepted, all are carried out on the table as it is then, once."""
-    story.filled("E")
-    requests = story.a_replay("A", by="A2"), a_request("revert", batch_ids=["E"])
-    spec, files = seeing_the_head(story, *requests), story.data_folder()
-
-    def roll_back() -> None:
-        before = story.snapshots()[1].snapshot_id
-        story.sql(f"CALL {{catalog}}.system.set_current_snapshot('{{name}}', {before})")
-
-    if not step:
-        roll_back()
-    with pytest.raises(TableError) as refused:
-        story.run(spec, **({step: roll_back} if step else {}))
-
-    assert refused.value.reason == "TableRolledBack"
-    assert story.states() == {"A": "promoted", "B": "promoted", "D": "promoted"}
-    assert (story.rows_at(), story.data_folder()) == (of_batches("A", "B", "D"), files)
-    accepted = story.run(seeing_the_head(story, *requests))
-    assert [(r.succeeded, r.group_size) for r in accepted.requests] == [(True, 2)] * 2
-    assert story.consolidate("E").batches_withheld == 1
-    story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3))
 
 
 # --- ids ------------------------------------------------------------------------------------------------------------

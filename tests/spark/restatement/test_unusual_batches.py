@@ -120,18 +120,3 @@ def test_a_purge_drops_the_file_of_such_a_batch_by_its_metadata(
     assert (purged.files_deleted, purged.files_rewritten, purged.tombstones_purged) == (1, 0, 1)
     assert everywhere(story) == [of_batches("A", "Y")] * 2
     assert story.rows_at() == of_batches("A", "Y")
-
-
-@pytest.mark.long
-def test_an_increment_contains_the_addition_and_the_deletion_of_such_a_batch(
-    spark: SparkSession, lake: Lake, tmp_path: Path
-) -> None:
-    story = a_story(spark, lake, 3, tmp_path)
-    before, added = story.snapshots()[1].snapshot_id, story.head().snapshot_id
-    story.revert("X")
-    for read in (
-        lambda **k: of_arrow(lethe.scan(story.full_name, **k).to_arrow()),
-        lambda **k: of_spark(lethe_spark.read(spark, story.full_name, **k)),
-    ):
-        assert read(since=before, until=added) == of_batches("X", "Y")
-        assert read(since=added, rows="deleted") == of_batches("X")

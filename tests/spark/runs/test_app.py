@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from lethe import tracing
 from lethe.contract.result import Phase
-from lethe.contract.run import RunBoundary, TableRef
+from lethe.contract.run import TableRef
 from lethe_spark.run.launching import ARCHIVE, LOCAL_FILES
 from lethe_spark.run.progress import running_tasks
 from pyspark.sql import SparkSession
@@ -49,17 +49,6 @@ def test_an_unknown_catalog_ends_with_10_before_spark_starts(flights: Flights, d
     # The lake is shared: which other catalogs it names depends on the tests before.
     known = ended.result.message.partition("it contains: ")[2].partition(".")[0].split(", ")
     assert CATALOG in known
-
-
-@pytest.mark.long
-def test_a_run_outside_its_boundary_ends_with_10_before_spark_starts(flights: Flights, driver: Driver) -> None:
-    outside = flights.run().model_copy(update={"boundary": RunBoundary(uris=("s3://elsewhere",))})
-
-    ended = driver.run(outside, within_seconds=60)
-
-    assert ended.result is not None, ended.log
-    assert (ended.code, ended.result.reason) == (10, "OutsideBoundary")
-    assert f"spec.buffer.uri {outside.buffer.uri} is outside the boundary uris of namespace" in ended.result.message
 
 
 def test_a_catalog_that_is_away_ends_with_20_and_its_password_stays_out_of_the_log(

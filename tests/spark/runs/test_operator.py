@@ -60,21 +60,6 @@ def started(actions: Actions) -> list[RunSpec]:
     return [launch.run for launch in actions.launches]
 
 
-@pytest.mark.long
-def test_a_head_of_another_writer_gets_a_ledger_by_a_run_over_no_batches(story: Story) -> None:
-    story.append_as_foreign_writer("F")
-    wanted = story.rows_at()
-    assert seen(story).bare_since is not None
-
-    (run,) = started(decided(story))
-    result = story.run(run)
-
-    after = seen(story)
-    assert (result.outcome, result.snapshot_id) == ("Committed", after.head_id)
-    assert (after.bare_since, started(decided(story))) == (None, [])
-    assert story.rows_at() == wanted
-
-
 def test_a_revert_and_its_undo(story: Story) -> None:
     before = story.rows_at()
     revert = a_restatement(story, "revert-a", operation="Revert", batchIds=["A"])

@@ -4,7 +4,6 @@ appended, minus the deleted."""
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Literal
 
 import lethe
@@ -18,7 +17,7 @@ from tests.spark.support.changes import SOME, Changing, changed
 from tests.spark.support.erases import Names, but, row
 from tests.spark.support.maintenance import maintain
 from tests.spark.support.native_deletes import Native
-from tests.spark.support.story import Row, Story, local, of_arrow, of_batches, of_spark
+from tests.spark.support.story import Row, Story, of_arrow, of_batches, of_spark
 from tests.support.lake import CATALOG, Lake
 from tests.support.steps import Killed, die
 
@@ -141,20 +140,6 @@ def test_moments_filters_and_columns(story: Story) -> None:
     with pytest.raises(InputError, match="ColumnGone"):
         lethe_spark.read(story.spark, name, since=then, until=second)
     assert lethe.scan(name, since=then, until=second).to_arrow().column_names == ["v", "day", "batch_id"]
-
-
-@pytest.mark.long
-def test_only_files_that_matter_are_opened(story: Story) -> None:
-    story.filled(*"ABCDEF")
-    before = story.head().snapshot_id
-    story.filled("G")
-    story.revert("B")
-    for path, batches in story.files().items():
-        if not {"B", "G"} & set(batches):
-            Path(local(path)).unlink()
-
-    assert by_spark(story, before, None, "appended") == of_batches("G")
-    assert by_spark(story, before, None, "deleted") == of_batches("B")
 
 
 def test_an_increment_across_deletes_of_another_engine_is_refused(story: Story) -> None:

@@ -199,17 +199,6 @@ def test_files_of_only_tombstoned_rows_are_not_opened(
     assert lethe.scan(many.full_name).count() == wanted.total()
 
 
-@pytest.mark.long
-def test_tombstones_that_hit_no_file_cost_nothing(many: Flights) -> None:
-    many.commit("AB", "Z", run_id="run-10")
-
-    plan = lethe_spark.read(many.spark, many.full_name)._jdf.queryExecution().optimizedPlan().toString()
-
-    assert "Filter" not in plan
-    assert "Join" not in plan
-    assert "Union" not in plan
-
-
 @pytest.mark.parametrize(
     ("in_set_at_most", "split_from"),
     tuples([(100, -1.0), (100, 2.0), (0, -1.0), (0, 2.0)], (100, 2.0), (0, -1.0)),
@@ -246,15 +235,6 @@ def test_deletes_of_other_engines_apply_as_well(
     assert lethe.scan(many.full_name).count() == expected(many, "A", "K").total()
 
 
-@pytest.mark.long
-def test_a_filter_chooses_the_files(many: Flights) -> None:
-    many.commit("A", run_id="run-10")
-    forget(many, "E")  # never opened by a read of other batches
-
-    frame = lethe_spark.read(many.spark, many.full_name, filter="batch_id IN ('A', 'B', 'L')")
-    assert {b for b, _ in rows_of(frame)} == {"B", "L"}
-
-
 FILTERS = ["v + 1 = 3", "abs(v) = 2", "true", "v = 2 AND length(batch_id) = 1"]
 
 
@@ -271,22 +251,6 @@ def test_a_filter_that_is_none_is_refused(mixed: Flights) -> None:
     for wrong in ("nope = 1", "v ="):
         with pytest.raises(InputError, match="InvalidRead: filter="):
             lethe_spark.read(mixed.spark, mixed.full_name, filter=wrong)
-
-
-@pytest.mark.long
-def test_the_head_has_the_columns_of_now_even_if_nothing_was_written_since_they_changed(many: Flights) -> None:
-    before = many.commit("A", "K", run_id="run-10")
-    many.spark.sql(f"ALTER TABLE {many.full_name} ADD COLUMN note string")
-    many.spark.sql(f"ALTER TABLE {many.full_name} RENAME COLUMN v TO w")
-
-    now = lethe_spark.read(many.spark, many.full_name)
-    then = lethe_spark.read(many.spark, many.full_name, snapshot_id=before)
-
-    assert now.columns == ["w", "day", "batch_id", "note"]
-    assert then.columns == ["v", "day", "batch_id"]
-    assert Counter((r["batch_id"], r["w"]) for r in now.collect()) == rows_of(then)
-    assert lethe_spark.read(many.spark, many.full_name, filter="w = 1").count() == 6
-    assert lethe_spark.read(many.spark, many.full_name, snapshot_id=before, filter="v = 1").count() == 6
 
 
 def test_a_view_is_read_by_sql(mixed: Flights) -> None:

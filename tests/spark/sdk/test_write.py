@@ -9,11 +9,9 @@ from typing import Any
 import lethe
 import lethe_spark
 import pytest
-from click.testing import CliRunner
 from lethe import ledger_store
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.cli.main import cli
 from lethe.contract.run import CreateTable
 from lethe.iceberg.facts import observe
 from lethe.ledger.ledger import BatchState, Ledger
@@ -224,22 +222,6 @@ def test_a_revert_hides_and_an_undo_shows_again(flights: Flights) -> None:
         lethe_spark.undo(flights.spark, flights.full_name, "sdk/nothing/0")
 
 
-@pytest.mark.long
-def test_a_revert_with_a_name_is_done_once_also_after_its_undo(flights: Flights) -> None:
-    lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A")
-
-    def nightly() -> lethe_spark.RestatementResult:
-        return lethe_spark.revert(flights.spark, flights.full_name, ["A"], name="nightly")
-
-    first = nightly()
-    assert (nightly().already, nightly().snapshot_id) == (True, first.snapshot_id)
-    lethe_spark.undo(flights.spark, flights.full_name, first.restatement)
-    assert nightly().already
-    assert seen(flights) == {"A": 1}
-    lethe_spark.revert(flights.spark, flights.full_name, ["A"])
-    assert seen(flights) == {}
-
-
 def test_a_batch_that_was_taken_back_before_or_after_it_came_stays_out(flights: Flights) -> None:
     reverted = lethe_spark.revert(flights.spark, flights.full_name, "A", unknown_batches="Allow")
     with refused("BatchTakenBack"):
@@ -352,25 +334,3 @@ def test_wrong_names_and_ids_are_refused_before_anything_is_read(flights: Flight
     with refused("FormatVersionMismatch"):
         lethe_spark.revert(flights.spark, flights.full_name, ["A"], deletes="DeletionVectors")
     assert flights.handle().head_id is None
-
-
-@pytest.mark.long
-def test_the_command_line_finds_such_a_table_healthy_and_its_ledgers_sound(flights: Flights) -> None:
-    """What Spark wrote, judged without Spark."""
-    plain = a_plain_table(flights, f"{flights.name}_sound")
-    lethe_spark.write(frame(plain, *range(20)), plain.full_name, batch_id="2026-03-01T00:00:00Z.UA")
-    lethe_spark.write(frame(plain, 1), plain.full_name, batch_id="B", batch_ids_to_replace=["2026-03-01T00:00:00Z.UA"])
-    reverted = lethe_spark.revert(plain.spark, plain.full_name, ["B"])
-    lethe_spark.undo(plain.spark, plain.full_name, reverted.restatement)
-
-    def lethe_cli(*arguments: str) -> tuple[int, str]:
-        ended = CliRunner().invoke(cli, [*arguments, plain.full_name])
-        return ended.exit_code, ended.output
-
-    code, output = lethe_cli("ledger", "verify")
-    assert (code, "4 snapshots, 4 ledgers" in output) == (0, True), output
-    code, output = lethe_cli("doctor")
-    assert (code, "warning" in output) == (0, False), output
-    plain.append_as_foreign_writer("C")
-    code, output = lethe_cli("doctor")
-    assert (code, "BareHead" in output, "1 of 3 data files" in output) == (1, True, True), output

@@ -1,13 +1,9 @@
-"""FolderTables in a folder and nothing else: Spark writes, reverts and reads them by listing, whatever `version-hint.text` says,
-and writers that race create each version once.
-"""
+"""Tables in a folder and nothing else: Spark writes, reverts and reads them by listing, whatever `version-hint.text` says."""
 
 import json
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +25,10 @@ from lethe_spark.sql.rest_servers import FolderTables
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
-from tests.spark.support.appender import append, appenders
 from tests.spark.support.story import Story
 from tests.support.lake import SCHEMA, Lake
 
 CATALOG = "folder"
-EACH = 6
 
 
 @pytest.fixture(scope="module")
@@ -143,49 +137,6 @@ def test_names_of_all_alphabets_arrive_as_they_were_written(spark: SparkSession,
     assert document["properties"]["comment"] == "Żółć, ärgerlich"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("others", [1, 2])
-def test_racing_writers_lose_no_batch_and_overwrite_no_version(
-    spark: SparkSession, home: Path, lake: Lake, table: str, tmp_path: Path, others: int
-) -> None:
-    """Processes of their own and this one, while the hint is missing, stale, or ahead of everything."""
-    write(spark, table, "first", 0)
-    done, folder = threading.Event(), metadata(home, table)
-
-    def confuse() -> None:
-        n = 0
-        while not done.wait(0.02):
-            n += 1
-            spoil(home, table, [None, "1", "999"][n % 3])
-
-    vandal = threading.Thread(target=confuse, daemon=True)
-    with appenders(lake, tmp_path, table, others, EACH) as processes:
-        vandal.start()
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("\n")
-            process.stdin.flush()
-        for n in range(EACH):
-            append(spark.createDataFrame([(n, 1)], "v bigint, day int"), table, f"here-{n}")
-        ended = [process.wait(timeout=150) for process in processes]
-        done.set()
-        vandal.join()
-
-    assert ended == [0] * others
-    names = ["first"] + [f"{who}-{n}" for who in ("here", *(f"p{i}" for i in range(others))) for n in range(EACH)]
-    assert rows_of(spark, table) == dict.fromkeys(names, 1)
-    found = versions(home, table)
-    assert found == list(range(1, len(found) + 1))
-    snapshots: list[set[int]] = []
-    for number in found:
-        document = json.loads((folder / f"v{number}.metadata.json").read_text())
-        logged = [e["metadata-file"].rpartition("/")[2] for e in document.get("metadata-log", ())]
-        assert logged == [f"v{n}.metadata.json" for n in range(1, number)]
-        snapshots.append({s["snapshot-id"] for s in document.get("snapshots", ())})
-    assert all(earlier <= later for earlier, later in pairwise(snapshots))
-    assert len(snapshots[-1]) == len(names)  # and none was committed twice
-
-
 class Losing(FolderListing):
     """Before it creates a version of a commit of rows, once: something happens."""
 
@@ -224,28 +175,6 @@ def test_a_commit_of_which_the_storage_did_not_say_whether_it_landed_is_made_onc
     write(spark, table, "B", 2)
 
     assert rows_of(spark, table) == {"A": 1, "B": 1}
-
-
-@pytest.mark.long
-def test_a_writer_that_others_overtake_on_the_way_plans_again(
-    spark: SparkSession, home: Path, table: str, losing: type[Losing]
-) -> None:
-    """So far that the version it creates has been there, and was cleaned up: its file is no part of the history."""
-    write(spark, table, "A", 1)
-    spark.sql(
-        f"ALTER TABLE {table} SET TBLPROPERTIES ('write.metadata.previous-versions-max' = '2', "
-        "'write.metadata.delete-after-commit.enabled' = 'true')"
-    )
-
-    def overtake() -> None:
-        for n in range(5):
-            write(spark, table, f"fast-{n}", n)
-
-    losing.happens = overtake
-    write(spark, table, "slow", 2)
-
-    assert rows_of(spark, table) == {"A": 1, "slow": 1} | {f"fast-{n}": 1 for n in range(5)}
-    assert len(versions(home, table)) == 3
 
 
 def test_a_newest_version_that_cannot_be_read_is_named_to_readers_and_writers(

@@ -176,24 +176,6 @@ def check_readers(story: Story) -> None:
 
 
 @pytest.mark.long
-def test_rows_keep_their_ids_through_several_purges(spark: SparkSession, lake: Lake, filtered: list[str]) -> None:
-    """The second purge finds files that store ids, and others that do not."""
-    story = begun(spark, lake)
-    before = ids_of(story)
-    story.revert("A")
-    alone(story)
-    assert len(filtered) == 2
-    assert ids_of(story) == without(before, "A")
-
-    story.revert("D", "F", name="more")
-    alone(story, key="2")
-
-    assert len(filtered) == 6
-    assert all(set(pq.read_schema(local(path)).names) >= STORED for path in story.files())
-    assert ids_of(story) == without(before, "A", "D", "F")
-
-
-@pytest.mark.long
 def test_files_whose_rows_have_no_ids_yet_are_left_to_spark(
     spark: SparkSession, lake: Lake, filtered: list[str]
 ) -> None:

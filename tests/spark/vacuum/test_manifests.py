@@ -9,13 +9,10 @@ from lethe_spark.jobs.vacuum.job import rewrite_manifests
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import named
-from tests.spark.support.all_types import ids_of
 from tests.spark.support.built_once import built_once
 from tests.spark.support.maintenance import added_by, maintain, maintaining, manifests, table_of
-from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Row, Story, of_batches
 from tests.support.lake import Lake
-from tests.support.steps import Killed, die
 
 FOREIGN_BATCHES = [f"x{n:02}" for n in range(12)]
 THEIR_ROWS: Counter[Row] = Counter({(i, 500, 1 + n % 3): 1 for n, i in enumerate(FOREIGN_BATCHES)})
@@ -56,23 +53,6 @@ def test_a_vacuum_rewrites_manifests_if_it_is_asked_to_and_only_once(story: Stor
     story.check_reads(of_batches("A", "B") + THEIR_ROWS)
 
 
-@pytest.mark.long
-def test_manifests_of_deletes_and_row_ids_stay_as_they_are(spark: SparkSession, lake: Lake) -> None:
-    """Rewriting concerns those of data files; a vector is found by the path of its file."""
-    names = "EFGHIJKLMN"
-    story = Native.begin(spark, lake).filled("AB", *names)
-    story.revert("A")
-    ids = ids_of(story)
-
-    done = rewrite_manifests(story.context(maintaining(story)), table_of(story))
-
-    assert (done.outcome, manifests(story)) == (11, 2)
-    assert ids_of(story) == ids
-    story.check_native(of_batches("B", *names), since=story.head().snapshot_id)
-    assert story.undo().succeeded
-    story.check_native(of_batches("A", "B", *names), since=story.head().snapshot_id)
-
-
 # --- races and deaths -----------------------------------------------------------------------------------------------
 
 Act = Callable[[Story], object]
@@ -100,17 +80,3 @@ def test_what_others_commit_while_manifests_are_rewritten_is_not_lost(
 
     assert (manifests(story), story.tombstones()) == (1, deleted)
     story.check_reads(rows)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("step", ["before_commit", "after_commit"])
-def test_a_rewrite_that_dies_is_finished_by_its_repetition(story: Story, step: str) -> None:
-    run = maintaining(story, rewrite_manifests=True)
-    with pytest.raises(Killed):
-        story.run(run, **{step: die})
-
-    result = story.run(run)
-
-    assert (result.manifests_rewritten > 0) == (step == "before_commit")
-    assert manifests(story) == 1
-    story.check_reads(of_batches("A", "B") + THEIR_ROWS)

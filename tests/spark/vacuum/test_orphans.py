@@ -92,23 +92,6 @@ def test_litter_goes_and_what_any_snapshot_needs_stays_however_old_it_is(story: 
     assert sweep(story, "3") == (0, set())
 
 
-@pytest.mark.long
-def test_files_of_expired_snapshots_that_were_not_deleted_with_them_go(story: Story, tmp_path: Path) -> None:
-    """An expiry that died between its commit and its deletes leaves them."""
-    expired = tmp_path / "saved"
-    shutil.copytree(root(story) / "data", expired)
-    story.untag()
-    story.vacuum(ALL_GONE)
-    shutil.copytree(expired, root(story) / "data", dirs_exist_ok=True)
-    grow_old(*below(story).values())
-
-    removed, gone = sweep(story, "2")
-
-    assert removed == len(gone) == 2
-    story.check_storage()
-    story.check_reads(of_batches("B"))
-
-
 def test_a_run_that_only_plans_lists_what_would_go_and_removes_nothing(story: Story) -> None:
     story.vacuum()
     put(story, *LITTER)
@@ -203,24 +186,6 @@ def test_files_of_a_run_under_way_stay_though_its_first_ones_are_old(story: Stor
 
     assert done.succeeded
     story.check_reads(of_batches("B2", rows=3))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("other", ["consolidate", "revert", "vacuum"])
-def test_whatever_commits_between_the_plan_and_the_removal_loses_nothing(story: Story, other: str) -> None:
-    put(story, *LITTER)
-    story.put("C")
-    acts = {
-        "consolidate": lambda: story.consolidate("C"),
-        "revert": lambda: story.revert("B", name="second"),
-        "vacuum": lambda: story.vacuum(ALL_GONE, key="theirs"),
-    }
-
-    maintain(story, {"before_orphans": acts[other]}, remove_orphan_files=True, expire_snapshots=False)
-
-    assert not set(LITTER) & set(below(story))
-    rows = {"consolidate": of_batches("B", "C"), "revert": Counter(), "vacuum": of_batches("B")}
-    story.check_reads(rows[other])
 
 
 # --- deaths and stores ----------------------------------------------------------------------------------------------

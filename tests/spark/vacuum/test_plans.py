@@ -8,7 +8,6 @@ import pytest
 from lethe.base.errors import InputError
 from lethe.contract.result import RunResult
 from lethe_spark.jobs.vacuum import job as vacuum
-from lethe_spark.jobs.vacuum import purge
 from pyspark.sql import SparkSession
 
 from tests.spark.support.built_once import built_once
@@ -47,38 +46,6 @@ def test_files_that_might_hold_rows_by_bounds_but_hold_none_are_searched_and_not
     assert (result.files_rewritten, result.files_in_vain, result.tombstones_purged, result.rows_purged) == (2, 0, 1, 4)
     assert others < story.files().keys()
     story.check_reads(of_batches("A", "D", "E"))
-
-
-@pytest.mark.long
-def test_a_second_vacuum_does_not_write_again_what_the_first_has_written(story: Story) -> None:
-    """B's tombstone outlives the first, which had no budget for its second file; bounds of survivors still cover B."""
-    story.put("A2", "C")
-    story.consolidate("A2", "C")
-    first = story.vacuum(max_bytes=1)
-    written = story.files().keys()
-
-    second = story.vacuum(key="2")
-
-    assert (first.files_rewritten, second.files_rewritten, second.tombstones_purged) == (1, 1, 1)
-    assert len(written - story.files().keys()) == 1
-    assert story.vacuum(key="3").outcome == "NothingToDo"
-    story.check_reads(of_batches("A", "A2", "C", "D", "E"))
-
-
-@pytest.mark.long
-def test_a_plan_changes_nothing_and_is_the_same_until_what_it_is_about_changes(story: Story) -> None:
-    before = story.head().snapshot_id
-    first = plan(story)
-    assert (first.outcome, first.plan is not None, story.head().snapshot_id) == ("Planned", True, before)
-    story.filled("F")
-
-    again = plan(story)
-    story.revert("D", name="more")
-    other = plan(story)
-
-    digests = [r.plan.digest if r.plan else "" for r in (first, again, other)]
-    assert digests[0] == digests[1] != digests[2]
-    assert [r.plan.tombstones if r.plan else 0 for r in (first, again, other)] == [1, 1, 2]
 
 
 def test_an_approved_plan_is_carried_out_and_a_plan_that_changed_is_only_reported(story: Story) -> None:
@@ -151,45 +118,3 @@ def test_a_file_that_is_not_in_storage_is_set_aside_and_named_and_the_rest_goes_
     Path(local(gone)).write_bytes(content)
     assert story.vacuum(key="3").tombstones_purged == 1
     story.check_reads(of_batches("A", "D", "E"))
-
-
-@pytest.mark.long
-def test_small_neighbours_of_a_rewritten_file_are_merged_into_it(spark: SparkSession, lake: Lake) -> None:
-    """For next to nothing: a vacuum does not become a compaction."""
-    story = Story.begin(spark, lake)
-    story.put("A", "B", rows=120_000)
-    story.put("C")
-    story.consolidate("A", "B")
-    story.consolidate("C")
-    story.revert("A")
-
-    result = story.vacuum()
-
-    assert (result.files_rewritten, result.files_added, result.rows_purged) == (4, 2, 120_000)
-    assert sorted({*batches} for batches in story.files().values()) == [{"B", "C"}, {"B", "C"}]
-    for batches in story.files().values():
-        assert batches == sorted(b or "" for b in batches)
-    assert story.rows_at() == of_batches("B", rows=120_000) + of_batches("C")
-
-
-@pytest.mark.long
-def test_rewritten_files_are_sorted_by_batch_whatever_the_size_of_a_partition(
-    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Several tasks share a large one by ranges: files that overlapped do so no more, and the next vacuum is cheaper."""
-    story = Story.begin(spark, lake)
-    story.put(*"ABCDEF", rows=500)
-    story.consolidate(*"ACE")
-    story.consolidate(*"BDF")
-    story.revert(*"CD", name="first")
-    monkeypatch.setattr(purge, "ONE_TASK_BYTES", 0)
-
-    before = story.run(story.vacuuming_so()).plan
-    story.revert("E", name="second", unknown="Allow")
-    after = plan(story).plan
-
-    assert before is not None
-    assert after is not None
-    assert (before.sort_drift, after.sort_drift, after.in_vain_percent) == (1.5, 1.0, pytest.approx(0))
-    assert after.bytes < before.bytes
-    story.check_reads(of_batches(*"ABF", rows=500))

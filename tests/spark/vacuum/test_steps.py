@@ -1,23 +1,17 @@
 """A vacuum in steps: each is a commit, what was finished stays, and whatever comes between costs no row and brings none back."""
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from lethe.contract.result import RunResult
 from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import pairs, some
 from tests.spark.support.built_once import built_once
-from tests.spark.support.driver import CONFS, Driver
+from tests.spark.support.driver import Driver
 from tests.spark.support.native_deletes import Native
-from tests.spark.support.story import ALL_GONE, Row, Story, of_batches
-from tests.support.builders import read_result
+from tests.spark.support.story import Row, Story, of_batches
 from tests.support.lake import Lake
 from tests.support.steps import Killed, die
 
@@ -128,16 +122,6 @@ def test_commits_of_others_during_a_step_lose_nothing_and_no_deleted_row_returns
     story.check_reads(wanted)
 
 
-@pytest.mark.long
-def test_snapshots_between_the_steps_expire_like_others_and_their_files_with_them(story: Story) -> None:
-    result = story.run(in_steps(story, snapshots=ALL_GONE))
-
-    assert (result.steps, len(story.snapshots())) == (2, 1)
-    assert result.expiry_seconds > 0
-    story.check_storage()
-    story.check_reads(of_batches("B"))
-
-
 # --- masks ----------------------------------------------------------------------------------------------------------
 
 
@@ -170,21 +154,7 @@ def test_rows_masked_between_two_steps_are_purged_by_the_second_and_reported_as_
     masked.check_native(of_batches("D", "E"))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("masked", ["DeletionVectors", "PositionDeletes"], indirect=True)
-def test_a_vacuum_of_some_batches_reports_other_purged_batches(masked: Native) -> None:
-    masked.revert("B", name="other")
-
-    result = masked.run(masked.vacuuming_so(batch_ids=("A",)))
-
-    assert (result.tombstones_purged, masked.tombstones(), masked.purged_by_head()) == (1, {"B"}, {"A", "B"})
-    masked.check_native(of_batches("D", "E"))
-
-
 # --- processes -------------------------------------------------------------------------------------------------------
-
-
-TINY = "5m"  # libraries unpack some megabytes of native code there; the rows to be sorted take more than is left
 
 
 def test_a_process_killed_between_two_steps_has_kept_the_first_and_its_successor_does_the_second(
@@ -200,57 +170,3 @@ def test_a_process_killed_between_two_steps_has_kept_the_first_and_its_successor
     assert (result.outcome, result.steps) == ("Committed", 1)
     assert (commits_of(story, run), story.tombstones()) == (["true", None], set())
     story.check_reads(of_batches("B"))
-
-
-def can_mount() -> bool:
-    try:
-        return subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], check=False).returncode == 0
-    except FileNotFoundError:
-        return False
-
-
-def on_a_tiny_disk(driver: Driver, spec: RunSpec, folder: Path) -> tuple[int, RunResult]:
-    """Carry a run out in a process that alone sees a disk of next to nothing, for what Spark keeps locally."""
-    path = driver.file_of(spec)
-    path.write_text(spec.to_json())
-    mounted = f'mount -t tmpfs -o size={TINY} tmpfs "{folder}" && exec "$@"'
-    confs = [a for c in (*CONFS, "spark.shuffle.compress=false") for a in ("--conf", c)]
-    app = [sys.executable, "-m", "lethe_spark.apps.app"]
-    done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", mounted, "sh", *app, "--run", str(path), *confs],
-        env={
-            **os.environ,
-            **driver.lake.environment,
-            "PYTHONPATH": str(Path(__file__).parents[3] / "spark_apps"),
-            "SPARK_LOCAL_DIRS": str(folder),
-            "LETHE_TERMINATION_LOG": str(folder / "none"),
-        },
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    assert lines, done.stderr[-3000:]
-    return done.returncode, read_result(lines[-1])
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not can_mount(), reason="only root may mount a disk of its own")
-def test_a_full_disk_fails_the_attempt_clearly_and_leaves_nothing_behind(
-    spark: SparkSession, lake: Lake, tmp_path: Path
-) -> None:
-    story = Story.begin(spark, lake)
-    story.put("A", "B", rows=150_000)
-    story.consolidate("A", "B")
-    story.revert("A")
-    before, head = story.data_folder(), story.head().snapshot_id
-    disk = tmp_path / "disk"
-    disk.mkdir()
-
-    code, result = on_a_tiny_disk(Driver(lake, tmp_path), story.vacuuming(), disk)
-
-    assert (code, result.outcome, result.reason, result.permanent) == (20, "Failed", "DiskFull", False)
-    assert "ephemeral storage" in result.message
-    assert (story.data_folder(), story.head().snapshot_id) == (before, head)
-    assert story.vacuum().rows_purged == 150_000

@@ -50,25 +50,6 @@ def test_a_consolidation_of_no_batches_gives_a_bare_head_the_ledger_it_rests_on(
     assert story.consolidate().outcome == "NothingToDo"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kind", ["vacuum", "consolidation", "restatement"])
-def test_a_run_that_commits_nothing_itself_leaves_no_bare_head_behind(story: Story, kind: str) -> None:
-    story.revert("A")
-    story.vacuum()
-    story.append_as_foreign_writer("x")
-
-    match kind:
-        case "vacuum":
-            assert story.vacuum(key="2").outcome == "NothingToDo"
-        case "consolidation":
-            assert story.consolidate("A").outcome == "AlreadyCommitted"
-        case _:
-            assert story.revert("A").succeeded
-
-    assert story.keys()["lethe.ledger"]
-    story.check_reads(of_batches("B") + Counter({("x", 500, 1): 1}))
-
-
 def test_a_revert_while_a_head_is_being_stamped_is_not_lost(story: Story) -> None:
     """A stamp that merely copied what it had read before would bring A's rows back."""
     story.append_as_foreign_writer("x")
@@ -188,27 +169,6 @@ def test_files_of_a_commit_under_way_are_not_taken_for_litter(story: Story) -> N
 
     assert story.tombstones() == {"A"}
     story.check_reads(of_batches("B"))
-
-
-@pytest.mark.long
-def test_what_lost_attempts_left_goes_when_it_is_old(story: Story) -> None:
-    """The first attempt's ledger was written and never published."""
-    story.revert("A", name="mine")
-    lost = set(story.ledger_files())
-    story.restate(
-        a_request("second", batch_ids=("B",)), before_commit=lambda: story.revert("x", name="theirs", unknown="Allow")
-    )
-    lost = set(story.ledger_files()) - lost - needed(story)
-    assert lost
-    grow_old(story)
-
-    story.vacuum(ALL_GONE)
-    grow_old(story)
-    story.revert("y", name="third", unknown="Allow")
-    story.vacuum(ALL_GONE, key="2")
-
-    assert lost.isdisjoint(story.ledger_files())
-    assert needed(story) <= set(story.ledger_files())
 
 
 @pytest.mark.parametrize("step", some(["before_cleanup", "between_cleanups"], "between_cleanups"))

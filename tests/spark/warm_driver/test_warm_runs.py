@@ -151,12 +151,3 @@ def test_a_run_that_breaks_the_session_affects_only_itself(story: Story, warm: W
     as_a_job = story.run(bad.model_copy(update={"attempt": 2}))
     assert as_a_job.outcome is RunOutcome.COMMITTED
     story.check_reads(of_batches("A2", "B2", "C"))
-
-
-@as_ever
-@pytest.mark.long
-def test_a_session_that_keeps_memory_is_replaced_before_the_next_run(story: Story, warm: Warm) -> None:
-    """The run itself succeeds. A leak of 200 MiB is a quarter of the heap; two are too much."""
-    for batch in ("A", "B", "C"):
-        assert warm.carried_out(a_replay(story, batch), "keeps") is RunOutcome.COMMITTED
-    story.check_reads(of_batches("A2", "B2", "C2"))

@@ -22,8 +22,6 @@ from tests.support.fake_cluster import FakeCluster, an_operator
 from tests.support.small_lake import claimed_table, eager_dataset, put_batches
 from tests.support.tables import SCHEMA, summary_of
 
-ENDED_AT = "2026-03-01T12:00:09Z"
-
 
 class Unreliable(FakeCluster):
     """Refuses Jobs as often as `refuses` says."""
