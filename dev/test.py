@@ -61,7 +61,7 @@ PARTS = {
         [["dev/venv.sh", "engines"], ["dev/venv.sh", "flink"], ["dev/tools.sh", "iceberg-go", "apicurio", "trino"]],
         after=["python", "chart"],
     ),
-    "launchers": Part([["dev/tools.sh", "spark-operator", "kueue"]], after=["chart"]),
+    "launchers": Part([["dev/tools.sh", "spark-operator"]], after=["chart"]),
 }
 # By folder.
 NEEDS = {

@@ -18,9 +18,7 @@ KUBECONFIG = "LETHE_TEST_KUBECONFIG"
 FOLDER = Path(__file__).parent
 # They change what all tests share, such as the definitions or the room of the node, or restart S3: no test of another process
 # runs meanwhile.
-ALONE = {
-    *("chaos", "test_helm_upgrade.py", "test_kueue.py", "test_room.py", "test_spark_applications.py", "test_upgrade.py")
-}
+ALONE = {*("chaos", "test_helm_upgrade.py", "test_kueue.py", "test_room.py", "test_spark_applications.py")}
 # With `pytest -n`, files that take long begin first, so that all processes end at about the same time.
 LONGEST_FIRST = (
     "held_commits",
@@ -32,7 +30,6 @@ LONGEST_FIRST = (
     "gateway",
     "inputs",
     "inlet",
-    "native_deletes",
     "committer",
     "outages",
     "failover",

@@ -138,15 +138,12 @@ class LocalOperator:
 
 
 @contextmanager
-def local_operator(
-    name: str, kubeconfig: Path, home: Path, environment: Mapping[str, str], code: Path = ROOT
-) -> Iterator[LocalOperator]:
+def local_operator(name: str, kubeconfig: Path, home: Path, environment: Mapping[str, str]) -> Iterator[LocalOperator]:
     """An operator for as long as the block lasts.
 
     Args:
         home: A folder for its kubeconfig and log.
         environment: Its settings.
-        code: A folder with the code of Lethe.
     """
     config = yaml.safe_load(kubeconfig.read_text())
     (cluster,) = (c["cluster"] for c in config["clusters"])
@@ -159,7 +156,7 @@ def local_operator(
     ports = {"LETHE_METRICS_PORT": free_port(), "LETHE_PROBES_PORT": free_port()}
     variables = {
         **os.environ,
-        "PYTHONPATH": f"{code / 'operator'}:{code / 'spark_apps'}",
+        "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'spark_apps'}",
         "KUBECONFIG": str(own),
         "POD_NAME": name,
         **{key: str(port) for key, port in ports.items()},

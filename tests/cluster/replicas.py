@@ -14,7 +14,7 @@ from lethe.base import names
 from pyiceberg.catalog import Catalog
 
 from tests.cluster.kube import Cluster, Object
-from tests.cluster.operators import ROOT, LocalOperator, local_operator
+from tests.cluster.operators import LocalOperator, local_operator
 from tests.support.clock import wait_until
 from tests.support.documents import resource
 from tests.support.small_lake import eager_dataset, put_batches
@@ -35,13 +35,8 @@ class Replicas:
     operators: dict[str, LocalOperator] = field(default_factory=dict)
     made: int = 0
 
-    def start(self, name: str, code: Path = ROOT, **environment: str) -> LocalOperator:
-        """Start a process.
-
-        Args:
-            code: A folder with the code of Lethe.
-            environment: Settings that differ.
-        """
+    def start(self, name: str) -> LocalOperator:
+        """Start a process."""
         namespace = self.cluster.namespace
         settings = {
             "LETHE_WATCH_NAMESPACES": namespace,
@@ -49,9 +44,8 @@ class Replicas:
             "LETHE_LEADER_LEASE": f"{namespace}/{LEASE}",
             "LETHE_RESYNC_SECONDS": "3",
             "PYICEBERG_HOME": str(self.home),
-            **environment,
         }
-        started = local_operator(name, self.cluster.kubeconfig, self.home, settings, code)
+        started = local_operator(name, self.cluster.kubeconfig, self.home, settings)
         self.operators[name] = self.stack.enter_context(started)
         return self.operators[name]
 

@@ -1,4 +1,4 @@
-"""Bytes that must be gone: purged, held by a tag, let go, verified. And two tables under one policy that vacuums one at a time.
+"""Bytes that must be gone: purged, held by a tag, let go, verified.
 
 What the storage holds is listed from outside, without Lethe's code.
 """
@@ -8,8 +8,6 @@ import json
 from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import chain, pairwise
 from typing import Any
 
 import pytest
@@ -71,22 +69,6 @@ def wait_for_erased(story: ClusterStory, status: str, reason: str, within_second
     )
 
 
-def vacuums(story: ClusterStory) -> list[tuple[datetime, datetime]]:
-    """When the Jobs that purge began and ended, in whole seconds."""
-    jobs = story.cluster.list("jobs", f"lethe.dev/dataset={story.name},lethe.dev/kind=Vacuum")
-    return [
-        (datetime.fromisoformat(job["status"]["startTime"]), ended(job))
-        for job in jobs
-        if job["metadata"]["annotations"]["lethe.dev/for-uid"] != "erasures"
-    ]
-
-
-def ended(job: Object) -> datetime:
-    """An attempt that failed, for whatever reason, is followed by another: that takes a place as well."""
-    over = condition(job, "Complete") or condition(job, "Failed")
-    return datetime.fromisoformat(over["lastTransitionTime"])
-
-
 def in_storage(story: ClusterStory) -> set[str]:
     return story.lake.keys(story.lake.catalog.load_table(story.table).location())
 
@@ -127,39 +109,6 @@ def test_it_is_erased_by_itself_when_the_tag_is_gone(tagged: Erasing) -> None:
     assert not tagged.holding & in_storage(story)
     check_record(story, body["status"]["erasure"], tagged.holding)
     assert story.lake.rows(story.table) == story.expected
-
-
-@pytest.mark.long
-def test_of_two_datasets_that_are_due_at_once_one_waits_for_the_other(stories: Callable[[str], ClusterStory]) -> None:
-    """Both are vacuumed in the end, and at no moment are both at it. Nothing holds their rows, so both are erased."""
-    both = erasing(stories("one"), stories("other"))
-    names = {e.story.name for e in both}
-    policy = both[0].story.a_policy(
-        datasetSelector={"matchExpressions": [{"key": "story", "operator": "In", "values": sorted(names)}]},
-        triggers={},
-        limits={"concurrentRuns": 1},
-    )
-    both[0].story.apply(policy)
-
-    for one in both:
-        one.story.wait_for_status(tombstones_active=0)
-        one.story.wait_for_decision("Later")
-
-    of_each = [vacuums(one.story) for one in both]
-    assert all(of_each)
-    assert all(one[1] <= following[0] for one, following in pairwise(sorted(chain(*of_each))))
-    waited = {
-        e["involvedObject"]["name"]: e["message"]
-        for e in both[0].story.cluster.list("events")
-        if e["reason"] == "WaitsForOtherVacuums" and e["involvedObject"]["name"] in names
-    }
-    (waiting,) = waited
-    (other_name,) = names - {waiting}
-    assert f"Waiting for the running vacuum of Dataset {other_name}: VacuumPolicy" in waited[waiting]
-    for one in both:
-        body = wait_for_erased(one.story, "True", "Erased")
-        assert not one.holding & in_storage(one.story)
-        check_record(one.story, body["status"]["erasure"], one.holding)
 
 
 def check_record(story: ClusterStory, erasure: dict[str, Any], files: frozenset[str]) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from lethe_operator.resources.common import Shard
 
 from tests.cluster.install import apply_definitions
 from tests.cluster.kube import Cluster
@@ -87,46 +86,3 @@ def test_a_leader_that_is_paused_or_cut_off_is_replaced_and_writes_nothing_when_
     assert (old.metric("lethe_leader"), successor.metric("lethe_leader")) == (0, 1)
     assert set(replicas.jobs().values()) == {1}
     assert replicas.holder() == successor.name
-
-
-@pytest.mark.long
-def test_a_leader_that_is_ended_hands_over_within_seconds(replicas: Replicas) -> None:
-    def end(operator: LocalOperator) -> None:
-        operator.process.terminate()
-
-    fail_over(replicas, end, 8)
-
-    (ended,) = (o for o in replicas.operators.values() if o.process.poll() is not None)
-    assert ended.process.returncode == 0
-
-
-@pytest.mark.long
-def test_two_replicas_beside_idle_datasets_make_less_than_one_request_per_second(replicas: Replicas) -> None:
-    """Both keep the Lease in view, and the leader looks at each Dataset every three seconds."""
-    leader, _ = replicas.leader_and_standby()
-    idle = replicas.add_datasets(20, are_due=False)
-    for name in idle:
-        replicas.cluster.wait_for_condition(f"datasets.lethe.dev/{name}", "Ready", within_seconds=START_SECONDS)
-    before, reconciles = requests(replicas), leader.metric("lethe_reconciles_total")
-    began = time.monotonic()
-
-    wait_until(lambda: leader.metric("lethe_reconciles_total") > reconciles + 3 * len(idle), START_SECONDS)
-
-    assert requests(replicas) - before < time.monotonic() - began
-
-
-def requests(replicas: Replicas) -> float:
-    """All requests to the API server so far."""
-    return sum(operator.metric("lethe_api_requests_total") for operator in replicas.operators.values())
-
-
-@pytest.mark.long
-def test_a_shard_without_namespaces_is_ready_and_idle(replicas: Replicas) -> None:
-    (other,) = (n for n in range(2) if not Shard(n, 2).of([replicas.cluster.namespace]))
-    idle = replicas.start("idle", LETHE_SHARD=f"{other}/2", LETHE_LEADER_LEASE="")
-
-    wait_until(lambda: bool(idle.ready()), START_SECONDS)
-    idle.process.terminate()
-
-    assert idle.process.wait(30) == 0
-    assert "has none of the watched namespaces" in idle.log.read_text()

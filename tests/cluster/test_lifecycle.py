@@ -119,24 +119,6 @@ def secret(cluster: Cluster, story: ClusterStory) -> Iterator[str]:
     cluster.delete(f"secret/{name}")
 
 
-@pytest.mark.long
-def test_a_dry_run_shows_what_would_be_done_and_changes_nothing(story: ClusterStory) -> None:
-    head = story.lake.head(story.table).snapshot_id
-    story.apply(story.a_restatement("dry", batchIds=["c", "people", "never-seen"], unknownBatches="Allow", dryRun=True))
-
-    body = story.wait_for_success("dry")
-
-    assert condition(body, "Succeeded")["reason"] == "Planned"
-    assert "The Restatement would hide 20 rows with 3 tombstones" in condition(body, "Succeeded")["message"]
-    plan = body["status"]["plan"]
-    assert (plan["batches"], plan["files"], plan["wholeFiles"]) == (3, 2, 2)
-    assert plan["bytes"] > 0
-    assert (plan["unknownBatchIdsCount"], plan["unknownBatchIds"]) == (1, ["never-seen"])
-    assert "result" not in body["status"]
-    assert story.lake.head(story.table).snapshot_id == head
-    assert story.lake.rows(story.table) == story.expected
-
-
 def test_an_erase_waits_for_its_secret_and_shows_its_values_nowhere(
     cluster: Cluster, story: ClusterStory, secret: str
 ) -> None:

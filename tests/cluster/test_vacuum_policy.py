@@ -92,20 +92,3 @@ def test_the_approved_plan_is_carried_out_once_the_window_is_open(story: Cluster
     assert story.lake.plain_rows(story.table) == story.expected
     assert "plan" not in told
     assert told["lastRun"]["message"].startswith("2 tombstones purged, 1 files rewritten")
-
-
-@pytest.mark.long
-def test_a_vacuum_that_is_asked_for_purges_only_the_batches_that_it_names(
-    stories: Callable[[str], ClusterStory],
-) -> None:
-    """Without a policy, too; what became of it stays to be read."""
-    story = with_two_batches_reverted(stories("asked"))
-
-    told = story.vacuum_now("first batches=a")
-
-    body = story.wait_for_status(tombstones_active=1)
-    assert told["outcome"] == "Succeeded"
-    assert told["message"].startswith("1 tombstones purged, 1 files rewritten")
-    assert {batch for batch, _ in story.lake.plain_rows(story.table)} == {"b", "c"}
-    assert story.lake.rows(story.table) == story.expected
-    assert body["status"]["tombstones"]["rows"] == 100

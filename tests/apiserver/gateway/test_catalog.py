@@ -1,9 +1,9 @@
 """Datasets, Restatements, runs and vacuums, from the status that a real API server keeps."""
 
 import httpx
-from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
+from lethe.kube import DATASETS, VACUUM_POLICIES
 
-from tests.support.gateway_lake import dataset, restatement, run
+from tests.support.gateway_lake import dataset
 from tests.support.gateway_site import Site
 
 DEFAULT = "/v1/namespaces/default"
@@ -38,28 +38,6 @@ def test_a_dataset_without_a_status_is_shown(site: Site, analyst: httpx.Client) 
     assert (batches.status_code, batches.json()["type"]) == (409, "https://lethe.dev/problems/no-table")
 
 
-def test_pages_of_restatements_hold_each_once_while_others_come(site: Site, analyst: httpx.Client) -> None:
-    """The API server cannot filter by Dataset, so the gateway reads several of its pages."""
-    names = [f"page-{n:03d}" for n in range(30)]
-    for n, name in enumerate(names):
-        site.server.kube.create(RESTATEMENTS, "default", restatement(name, of="paged" if n % 3 == 0 else "other"))
-    seen: list[str] = []
-    cursor = ""
-    while True:
-        asked = {"dataset": "paged", "limit": "3", "cursor": cursor}
-        answer = analyst.get(f"{DEFAULT}/restatements", params=asked).json()
-        seen += [r["name"] for r in answer["items"]]
-        if len(seen) == 3:
-            site.server.kube.create(RESTATEMENTS, "default", restatement("page-0000", of="paged"))
-        cursor = answer.get("nextCursor", "")
-        if not cursor:
-            break
-    for name in (*names, "page-0000"):
-        site.server.kube.delete(RESTATEMENTS, "default", name)
-
-    assert [n for n in seen if n != "page-0000"] == names[::3]
-
-
 def test_a_restatement_says_why(analyst: httpx.Client) -> None:
     found = analyst.get(f"{DEFAULT}/restatements/revert-b").json()
 
@@ -74,19 +52,6 @@ def test_runs_of_a_namespace_and_of_a_dataset(analyst: httpx.Client) -> None:
     assert analyst.get(f"{DEFAULT}/runs", params={"active": True}).json()["items"] == every[:1]
     assert analyst.get(f"{DEFAULT}/datasets/flights/runs").json()["items"] == every
     assert analyst.get(f"{DEFAULT}/datasets/flights/runs", params={"active": True}).json()["items"] == every[:1]
-
-
-def test_the_progress_of_a_run_is_seen_at_once(site: Site, analyst: httpx.Client) -> None:
-    path = f"{DEFAULT}/datasets/flights/runs"
-    first = analyst.get(path)
-    before = site.server.kube.get(DATASETS, "default", "flights")["status"]["runs"]
-    changed = [run("flights-1", progress="12/40 tasks"), *before[1:]]
-    site.server.kube.patch(DATASETS, "default", "flights", {"status": {"runs": changed}}, "status")
-
-    again = analyst.get(path, headers={"If-None-Match": first.headers["etag"]})
-
-    site.server.kube.patch(DATASETS, "default", "flights", {"status": {"runs": before}}, "status")
-    assert (again.status_code, again.json()["items"][0]["progress"]) == (200, "12/40 tasks")
 
 
 def test_vacuums_by_decision(analyst: httpx.Client) -> None:
@@ -106,10 +71,3 @@ def test_vacuum_policies(site: Site, analyst: httpx.Client) -> None:
 
     site.server.kube.delete(VACUUM_POLICIES, "default", "nightly")
     assert found == {"name": "nightly", "approval": "Manual", **window, "conditions": []}
-
-
-def test_a_method_that_is_not_there_is_405(analyst: httpx.Client) -> None:
-    answer = analyst.post(f"{DEFAULT}/datasets", content="{not json", headers={"Content-Type": "application/json"})
-
-    assert (answer.status_code, answer.json()["type"]) == (405, "https://lethe.dev/problems/method-not-allowed")
-    assert answer.headers["allow"] == "GET"

@@ -114,15 +114,6 @@ def the_driver(server: ApiServerProcess, name: str) -> dict[str, Any]:
     return found
 
 
-def end(server: ApiServerProcess, name: str, exit_code: int) -> None:
-    """Say of the driver's pod what a kubelet would."""
-    state = {"terminated": {"exitCode": exit_code, "reason": "Completed" if exit_code == 0 else "Error"}}
-    container = {"name": DRIVER, "ready": False, "restartCount": 0, "image": "i", "imageID": "", "state": state}
-    phase = "Succeeded" if exit_code == 0 else "Failed"
-    status = {"phase": phase, "containerStatuses": [container]}
-    server.kube.patch(PODS, NAMESPACE, f"{name}-driver", {"status": status}, "status")
-
-
 def container_of(pod: Mapping[str, Any]) -> dict[str, Any]:
     (found,) = pod["spec"]["containers"]
     return dict(found)
@@ -160,27 +151,6 @@ def test_the_driver_s_pod_is_that_of_a_job(server: ApiServerProcess, executors: 
     assert environment["SPARK_LOCAL_DIRS"] == "/scratch"
     (owner,) = pod["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["controller"]) == ("SparkApplication", name, True)
-
-
-@pytest.mark.parametrize(("exit_code", "state"), [(0, AttemptState.SUCCEEDED), (20, AttemptState.FAILED)])
-def test_the_end_of_the_driver_is_the_end_of_the_attempt(
-    server: ApiServerProcess, exit_code: int, state: AttemptState
-) -> None:
-    """Kubeflow's operator submits nothing a second time: Lethe repeats what failed."""
-    name = submitted(server, a_run(f"end-{exit_code}"))["metadata"]["name"]
-    pod = the_driver(server, name)
-    assert attempt(server, name).state is AttemptState.ACTIVE
-
-    end(server, name, exit_code)
-    found = wait_for(
-        lambda: (a := attempt(server, name)).state is not AttemptState.ACTIVE and a,
-        lambda: server.kube.get(SPARK_APPLICATIONS, NAMESPACE, name)["status"],
-    )
-
-    assert (found.state, found.exit_code, found.launcher) == (state, exit_code, Launcher.SPARK_APPLICATION)
-    status = server.kube.get(SPARK_APPLICATIONS, NAMESPACE, name)["status"]
-    assert (status["executionAttempts"], status["submissionAttempts"]) == (1, 1)
-    assert the_driver(server, name)["metadata"]["uid"] == pod["metadata"]["uid"]
 
 
 def test_a_driver_that_cannot_be_created_fails_the_attempt_with_the_reason(server: ApiServerProcess) -> None:

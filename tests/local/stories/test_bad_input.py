@@ -7,10 +7,9 @@ from tests.cluster.test_bad_input import *  # noqa: F403
 
 pytestmark = pytest.mark.long
 
-# Here nothing limits the memory of a process, the operator has no Deployment, and a buffer in a local folder is allowed.
+# Here nothing limits the memory of a process, and the operator has no Deployment.
 for name in (
     on_a_cluster.test_a_driver_over_its_memory_limit_is_reported.__name__,
     on_a_cluster.test_deleting_never_waits_for_the_operator.__name__,
-    on_a_cluster.test_a_buffer_that_is_not_the_datasets_own_is_rejected_and_stays_as_it_is.__name__,
 ):
     del globals()[name]

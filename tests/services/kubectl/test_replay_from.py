@@ -9,7 +9,6 @@ import pytest
 import yaml
 from lethe.base import names
 from lethe.kube import RESTATEMENTS
-from lethe.storage.local_store import LocalStore
 
 from tests.services.kubectl.conftest import LocalApi
 from tests.support.builders import a_batch
@@ -71,26 +70,6 @@ def test_other_content_is_another_batch(lake: LocalApi, folder: Path) -> None:
     assert len({r["replacement"]["batchId"] for r in replays(lake)}) == 2
 
 
-def test_an_interrupted_upload_is_incomplete_and_goes_on(
-    lake: LocalApi, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, written = LocalStore.put_if_absent, list[str]()
-
-    def cut_off(self: LocalStore, uri: str, content: bytes, retention: Any = None) -> bool:
-        if written:
-            raise KeyboardInterrupt
-        written.append(uri)
-        return real(self, uri, content, retention)
-
-    monkeypatch.setattr(LocalStore, "put_if_absent", cut_off)
-    assert lake.lethe("replay", "flights", "A", "--from", str(folder)).exit_code != 0
-    assert (len(uploaded(lake)), replays(lake)) == (1, [])
-
-    monkeypatch.setattr(LocalStore, "put_if_absent", real)
-    assert lake.lethe("replay", "flights", "A", "--from", str(folder)).exit_code == 0
-    assert (len(uploaded(lake)), len(replays(lake))) == (3, 1)
-
-
 def test_a_dry_run_and_a_printed_resource_upload_nothing(lake: LocalApi, folder: Path) -> None:
     dry = lake.lethe("replay", "flights", "A", "B", "--from", str(folder), "--dry-run")
     printed = lake.lethe("replay", "flights", "A", "B", "--from", str(folder), "--with", "C", "-o", "yaml")
@@ -114,22 +93,6 @@ def test_the_id_and_the_folder_can_be_given(lake: LocalApi, folder: Path, tmp_pa
         "part-0.parquet",
         "part-1.parquet",
     ]
-
-
-def test_files_that_would_be_refused_are_not_uploaded(lake: LocalApi, folder: Path) -> None:
-    (folder / "part-0.parquet").write_bytes(b"no Parquet")
-
-    refused = lake.lethe("replay", "flights", "A", "--from", str(folder))
-
-    assert (refused.exit_code, "UnreadableFile" in refused.stderr) == (10, True), refused.output
-    assert (uploaded(lake), replays(lake)) == ([], [])
-
-
-def test_an_id_that_is_used_is_refused(lake: LocalApi, folder: Path) -> None:
-    refused = lake.lethe("replay", "flights", "A", "--from", str(folder), "--with", "B")
-
-    assert (refused.exit_code, "BatchIdUsed" in refused.stderr) == (10, True), refused.output
-    assert uploaded(lake) == []
 
 
 def test_the_buffer_is_no_place_for_a_replacement(lake: LocalApi, folder: Path) -> None:
