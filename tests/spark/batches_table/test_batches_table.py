@@ -82,21 +82,6 @@ def test_each_batch_is_shown_in_the_state_that_the_runs_have_left_it_in(story: T
     assert story.rows() == story.wanted()
 
 
-def test_any_engine_can_read_what_was_promoted_when_by_which_run_and_why_not(story: Tracked) -> None:
-    story.put_file("E", b"no Parquet")
-    run = story.consolidation("C", "E")
-    result = story.run(run)
-
-    (refused,) = story.spark.sql(f"SELECT * FROM {story.batches_table} WHERE state = 'refused'").collect()
-    (promoted,) = story.spark.sql(f"SELECT * FROM {story.batches_table} WHERE batch_id = 'C'").collect()
-
-    assert (refused.batch_id, refused.refusal_reason, refused.rows) == ("E", "UnreadableFile", None)
-    assert "part-0.parquet" in refused.refusal_message
-    assert (promoted.rows, promoted.snapshot_id, promoted.run_id) == (4, result.snapshot_id, run.run_id)
-    assert promoted.bytes == sum(f.stat().st_size for f in story.folder("C").glob("*.parquet"))
-    assert story.rows() == story.wanted()
-
-
 def test_a_run_that_died_between_its_commit_and_the_update_is_made_up_for(story: Tracked) -> None:
     with pytest.raises(Killed):
         story.consolidate("C", before_tracking=die)

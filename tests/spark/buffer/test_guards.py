@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from lethe.base import names
-from lethe.base.errors import InputError, TransientError
+from lethe.base.errors import InputError
 from lethe.contract.run import BufferRef, Replacement, RunBoundary
 from lethe.guards.claim import Owner
 from lethe.iceberg import catalogs
@@ -24,14 +24,8 @@ from tests.spark.support.built_once import built_once
 from tests.spark.support.story import Story, local, of_batches
 from tests.support.builders import a_request
 from tests.support.lake import Lake
-from tests.support.servers.s3 import S3, bucket_with_a_table
 
 A = Owner("ns", "a", "uid-a", "table-a", "cluster")
-
-
-@pytest.fixture
-def bucket(s3: S3) -> str:
-    return bucket_with_a_table(s3)
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -131,21 +125,6 @@ def test_a_run_reads_no_local_folder_for_a_catalog_that_is_elsewhere(refusing: S
 
     assert error.reason == "BufferLocal"
     assert "passwd" not in error.message
-
-
-@pytest.mark.long
-def test_a_run_finds_a_table_on_s3_and_reports_a_missing_bucket(story: Story, s3: S3, bucket: str) -> None:
-    before = s3.keys(bucket)
-
-    error = refused(story, f"s3a://{bucket}/warehouse/sales/orders/metadata", **s3.properties())
-
-    assert error.reason == "BufferHoldsTable"
-    assert before == s3.keys(bucket)
-    spec = story.consolidation("A", buffer=BufferRef(uri="s3://nowhere-at-all/buffer"))
-    context: Any = story.context(spec)
-    context = replace(context, catalog_properties={**context.catalog_properties, **s3.properties()})
-    with pytest.raises(TransientError, match="BufferNotFound"):
-        job_of(spec.kind)(context)
 
 
 @pytest.mark.parametrize("below", some(["data", "metadata", "data/../metadata", "data/deeper"], "data/../metadata"))

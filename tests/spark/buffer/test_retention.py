@@ -5,16 +5,13 @@ from pathlib import Path
 
 import pytest
 from lethe.base import names
-from lethe.contract.run import BufferRef
 from lethe.kube import DATASETS
 from lethe_operator.cluster.queue import Key
 from pyspark.sql import SparkSession
 
-from tests.spark.parameters import some
 from tests.spark.support.story import Story, of_batches
 from tests.support.fake_cluster import FakeCluster, an_operator
 from tests.support.lake import Lake
-from tests.support.steps import Killed, die
 
 
 @pytest.fixture
@@ -57,37 +54,3 @@ def test_only_objects_that_are_in_the_table_are_deleted(story: Story) -> None:
     story.check_reads(of_batches("A", "B", "C"))
     story.consolidate("A", "C", "D")  # what is left of A and C is no batch again
     story.check_reads(of_batches("A", "B", "C", "D"))
-
-
-@pytest.mark.parametrize("step", some(["after_stage", "before_commit"], "after_stage"))
-def test_nothing_is_deleted_before_the_batch_is_in_a_committed_snapshot(story: Story, step: str) -> None:
-    """Staged files are in the table's metadata, and a run that died may never be repeated."""
-    story.put("A", "B")
-    story.consolidate("A")
-    before = {n for n in there(story) if n.startswith("batch_id=B/")}
-    with pytest.raises(Killed):
-        story.consolidate("B", **{step: die})
-
-    reconcile(story)
-
-    assert there(story) == before
-    story.consolidate("B")
-    story.check_reads(of_batches("A", "B"))
-    reconcile(story)
-    assert there(story) == set()
-
-
-def test_of_a_buffer_of_files_only_those_that_are_in_the_table_are_deleted(story: Story) -> None:
-    story.put("A", "B", "C")
-    files = story.buffer.path
-    for i in "ABC":
-        (story.folder(i) / "part-0.parquet").rename(files / f"{i}.parquet")
-        (story.folder(i) / "_SUCCESS").unlink()
-        story.folder(i).rmdir()
-    story.run(story.consolidation("A", "B", buffer=BufferRef(uri=story.buffer.uri, layout="File")))
-    (files / "B.parquet").write_bytes(b"other rows than were promoted")
-
-    reported = reconcile(story, "File")
-
-    assert (reported, there(story)) == (["B.parquet"], {"B.parquet", "C.parquet"})
-    story.check_reads(of_batches("A", "B"))

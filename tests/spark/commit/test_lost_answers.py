@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lethe.base.errors import TransientError, UnknownCommitState
+from lethe.base.errors import TransientError
 from lethe.contract.settings import UnknownBatches
 from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
@@ -105,48 +105,6 @@ def test_a_commit_whose_answer_is_lost_happens_exactly_once(make_story: MakeStor
     assert not story.ledger().tombstones
     check_every_snapshot(story)
     story.check_reads()
-
-
-@of_two(("rest", True))
-def test_staging_whose_answer_is_lost_promotes_once(make_story: MakeStory, catalog: str, landed: bool) -> None:
-    story, switch = make_story(catalog)
-    story.put("A", "B")
-    story.consolidate("A")
-
-    try:
-        story.consolidate("B", after_write=lambda: switch.arm(Fault(landed)))
-    except UnknownCommitState:
-        story.consolidate("B")  # as the operator does: the run once more
-
-    assert switch.struck == 1
-    story.check_reads(of_batches("A", "B"))
-    check_every_snapshot(story)
-    # Snapshots of a failed attempt must not stand in the way of expiry.
-    story.vacuum(ALL_GONE)
-    story.check_reads(of_batches("A", "B"))
-
-
-@of_two(("pg", False))
-def test_a_catalog_that_stays_away_after_a_commit_ends_the_run_and_the_next_attempt_finds_out(
-    make_story: MakeStory, catalog: str, landed: bool
-) -> None:
-    story, switch = make_story(catalog)
-    story.filled("AB")
-    request = story.restatement(story.a_replay("A", by="A2"))
-    try:
-        with pytest.raises((TransientError, UnknownCommitState)):
-            story.run(request, before_commit=lambda: switch.arm(Fault(landed, outage=True)))
-        assert switch.struck == 1
-    finally:
-        switch.end_outage()
-    assert story.rows_at() == (of_batches("B") + of_batches("A2", rows=3) if landed else of_batches("A", "B"))
-    check_every_snapshot(story)
-
-    (result,) = story.run(request).requests
-
-    assert (result.succeeded, result.rows_added) == (True, 3)
-    assert set(runs(story).values()) == {1}
-    story.check_reads(of_batches("B") + of_batches("A2", rows=3))
 
 
 @of_two(("rest", False))

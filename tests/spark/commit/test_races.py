@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
-from lethe.contract.result import RequestResult
 from lethe.contract.settings import UnknownBatches
 from lethe.iceberg import catalogs
 from lethe_operator.restatement.queue import PAUSE_BETWEEN_COMMITS
@@ -24,23 +23,6 @@ from tests.spark.support.story import ALL_GONE, Row, Story, of_batches
 from tests.support.builders import a_request
 from tests.support.lake import Lake
 from tests.support.servers.faults import Switch
-
-# --- restatements ---------------------------------------------------------------------------------------------------
-
-
-def test_two_restatements_at_one_moment_both_hold(story: Story) -> None:
-    """Iceberg alone would let the second one's ledger, planned on the same base, swallow the first."""
-    theirs: list[RequestResult] = []
-
-    mine = story.restate(
-        a_request("mine", batch_ids=["A"]), before_commit=lambda: theirs.append(story.revert("D", name="theirs"))
-    )
-
-    assert (mine.succeeded, theirs[0].succeeded, mine.rows_deleted) == (True, True, 4)
-    assert story.tombstones() == {"A", "D"}
-    assert set(story.ledger().requests) == {"ns/mine/0", "ns/theirs/0"}
-    story.check_reads(of_batches("B"))
-
 
 # --- consolidations -------------------------------------------------------------------------------------------------
 
@@ -96,29 +78,6 @@ def test_a_vacuum_does_not_expire_the_files_of_a_concurrent_consolidation(story:
     story.consolidate("E", after_stage=lambda: story.vacuum(ALL_GONE))
 
     story.check_reads(of_batches("B", "D", "E"))
-
-
-@pytest.mark.parametrize(
-    "others", named({"itself": (Counter[Row](),), "a copy": (Counter({("x", 500, 1): 1}),)}, "a copy")
-)
-def test_files_that_another_tool_published_are_recorded_and_not_committed_again(
-    story: Story, others: Counter[Row]
-) -> None:
-    """`cherrypick_snapshot` puts a staged snapshot's rows in the table and writes no ledger. If the head has not moved, the
-    staged snapshot itself becomes the head."""
-    story.put("E")
-    run = story.consolidation("E")
-
-    def publish() -> None:
-        (staged,) = [s for s in story.table().snapshots() if (s.summary or {}).get("wap.id") == run.run_id]
-        if others:
-            story.append_as_foreign_writer("x")
-        story.spark.sql(f"CALL lite.system.cherrypick_snapshot('{story.name}', {staged.snapshot_id})")
-
-    story.run(run, after_stage=publish)
-
-    assert story.states()["E"] == "promoted"
-    story.check_reads(of_batches("A", "B", "D", "E") + others)
 
 
 # --- vacuums --------------------------------------------------------------------------------------------------------

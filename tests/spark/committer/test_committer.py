@@ -1,15 +1,13 @@
 """The committer carries out what needs no Spark: a process with a small JVM, on real catalogs, told by ConfigMaps."""
 
-import hashlib
 from collections import Counter
 from pathlib import Path
 
 import lethe
 import pytest
 from lethe.base import names
-from lethe.contract.run import ResultPointer, SnapshotLimits
+from lethe.contract.run import SnapshotLimits
 from lethe.contract.settings import Deletes, NativeDeletes, UnknownBatches
-from lethe.iceberg import catalogs
 from lethe.ledger.tombstone import Mask
 from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
@@ -19,10 +17,9 @@ from tests.spark.parameters import pairs, some
 from tests.spark.support.mailbox import Process
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Row, Story, local, of_arrow, of_batches
-from tests.support.api_server import ApiServer
 from tests.support.builders import a_request
 from tests.support.lake import CATALOG, Lake
-from tests.support.mailbox import COMMITTER, Namespace
+from tests.support.mailbox import Namespace
 from tests.support.servers import s3
 
 # --- what it does -----------------------------------------------------------------------------------------------------------
@@ -143,57 +140,7 @@ def test_a_head_of_another_writer_gets_a_ledger(story: Story, namespace: Namespa
     story.check_reads(of_batches("B", "C"))
 
 
-def test_a_repeated_request_gets_the_first_result(story: Story, namespace: Namespace) -> None:
-    """Another attempt of the run, and another run with the same request."""
-    spec = a_revert(story, "A")
-    first = namespace.carried_out(spec)
-    head = story.head().snapshot_id
-    assert spec.restatement is not None
-
-    again = namespace.carried_out(spec.model_copy(update={"attempt": 2}))
-    more = a_request("more", batch_ids=("Z",), unknown_batches=UnknownBatches.ALLOW)
-    beside = namespace.carried_out(story.restatement(*spec.restatement.requests, more))
-
-    assert (first.outcome, again.outcome, beside.outcome) == ("Committed", "AlreadyCommitted", "Committed")
-    assert {r.requests[0].snapshot_id for r in (first, again, beside)} == {head}
-    assert {(r.requests[0].succeeded, r.requests[0].rows_deleted) for r in (first, again, beside)} == {(True, 4)}
-
-
-def test_progress_reports_the_start_and_the_end_of_a_run(story: Story, namespace: Namespace) -> None:
-    spec = a_revert(story, "A")
-
-    namespace.carried_out(spec)
-
-    reported = namespace.progress(spec)
-    assert reported is not None
-    assert (reported.run_id, reported.attempt, reported.phase, reported.begun) == (spec.run_id, 1, "Succeeded", 1)
-
-
-def test_the_lease_is_renewed_by_the_one_that_serves(process: Process, server: ApiServer) -> None:
-    assert process.is_up()
-    server.wait_for(lambda: server.lease(COMMITTER).get("holderIdentity") == "committer-1", 30)
-    first = server.lease(COMMITTER)["renewTime"]
-
-    server.wait_for(lambda: server.lease(COMMITTER)["renewTime"] > first, 30)
-
-
 # --- what comes after the result --------------------------------------------------------------------------------------------
-
-
-def test_history_is_cut_and_the_table_of_batches_brought_up_to_date_after_the_result(
-    story: Story, namespace: Namespace, process: Process
-) -> None:
-    limits = SnapshotLimits(max_age_seconds=432_000, min_to_keep=1, max_count=3)
-    for n in range(4):
-        story.revert("A", name=f"r{n}")
-
-    result = namespace.carried_out(a_revert(story, "B", snapshots=limits, batch_tracking=True))
-
-    assert (result.outcome, result.snapshots_expired) == ("Committed", 0)
-    namespace.server.wait_for(lambda: len(story.table().snapshots()) <= 3, 60, process.log[-3000:])
-    wanted = {"A": "reverted", "B": "reverted", "C": "promoted"}
-    namespace.server.wait_for(lambda: shown(story).items() >= wanted.items(), 60, process.log[-3000:])
-    story.check_reads(of_batches("C"))
 
 
 def test_a_table_in_an_object_store_is_committed_to_and_its_history_cut(
@@ -218,28 +165,3 @@ def test_a_table_in_an_object_store_is_committed_to_and_its_history_cut(
         kept = {s.manifest_list.rpartition("/")[2] for s in story.table().snapshots()}
         lists = lambda: {k.rpartition("/")[2] for k in store.keys("lake") if "/snap-" in k}  # noqa: E731
         namespace.server.wait_for(lambda: lists() == kept, 30, "only the kept snapshots have lists")
-
-
-def shown(story: Story) -> dict[str, str]:
-    """The batches and their states, as the table of batches has them by now."""
-    catalog, name = catalogs.load(CATALOG), f"{story.name}_batches"
-    if not catalog.table_exists(name):
-        return {}
-    return {r["batch_id"]: r["state"] for r in catalog.load_table(name).scan().to_arrow().to_pylist()}
-
-
-def test_a_long_result_is_written_to_the_tables_folder(story: Story, namespace: Namespace) -> None:
-    """No ConfigMap could hold what some thousands of requests have to tell; it says where that lies, and its SHA-256."""
-    spec = story.restatement(
-        *(a_request(f"r{n}", batch_ids=(f"unheard-of-{n}",), unknown_batches=UnknownBatches.ALLOW) for n in range(1000))
-    )
-
-    result = namespace.carried_out(spec)
-
-    pointer = ResultPointer.model_validate_json(namespace.document(spec, "result.json") or "")
-    content = Path(local(pointer.uri)).read_bytes()
-    assert len(content) > 262_144
-    assert hashlib.sha256(content).hexdigest() == pointer.sha256
-    assert (result.outcome, len(result.requests)) == ("Committed", 1000)
-    assert {r.group_size for r in result.requests} == {1000}
-    assert all(r.unknown_batch_ids_count == 1 for r in result.requests)

@@ -46,30 +46,6 @@ def commits_of(story: Story, *specs: RunSpec) -> list[int]:
 # --- it dies ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", some(["before-commit", "after-commit", "before-result"], "after-commit"))
-def test_a_run_whose_committer_died_is_carried_out_once_by_the_next(
-    begin: Callable[..., Story], another: Namespace, lake: Lake, log_file: Path, step: str
-) -> None:
-    story = begin()
-    spec = a_revert(story, "A")
-    another.ask(spec)
-    with committer(another.server, lake, log_file, crash_at=step) as dying:
-        assert dying.wait() == KILLED, dying.log[-3000:]
-    assert not another.is_done(spec)
-    assert another.document(spec, "result.json") is None
-
-    with committer(another.server, lake, log_file) as process:
-        result = another.result(spec)
-
-    assert result.outcome == ("Committed" if step == "before-commit" else "AlreadyCommitted"), process.log[-3000:]
-    assert [(r.succeeded, r.snapshot_id) for r in result.requests] == [(True, story.head().snapshot_id)]
-    assert commits_of(story, spec) == [1]
-    reported = another.progress(spec)
-    assert reported is not None
-    assert reported.begun == 2
-    story.check_reads(of_batches("B", "C"))
-
-
 @pytest.mark.parametrize(
     "step", some(["after-search", "before-commit", "after-commit", "before-result"], "after-commit")
 )
@@ -144,29 +120,6 @@ def test_two_committers_on_one_mailbox_carry_each_request_out_once(
     for story in stories:
         assert set(story.ledger().requests) == {f"ns/r{n}/0" for n in range(6)}
         story.check_reads(of_batches("C"))
-
-
-# --- the API server ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_result_that_could_not_be_reported_is_reported_later_and_nothing_is_done_twice(
-    begin: Callable[..., Story], namespace: Namespace, process: Process
-) -> None:
-    story, server = begin(), namespace.server
-    spec = a_revert(story, "A", name="untold")
-    assert process.is_up()
-    with story.lake.locked_catalog():
-        namespace.ask(spec)
-        server.wait_for(lambda: namespace.progress(spec) is not None, 60)
-        with server.news:
-            refused = ("PATCH", namespace.config_map(spec))
-            server.refusals += [(*refused, 503), (*refused, 0)] * 3
-            server.cut_watches()
-    result = namespace.result(spec)
-
-    assert not server.refusals
-    assert result.requests[0].succeeded
-    assert commits_of(story, spec) == [1]
 
 
 # --- it is asked to go ------------------------------------------------------------------------------------------------------
@@ -291,9 +244,3 @@ def test_a_password_is_in_no_log_and_on_no_command_line(
     for text in (process.log, commands, result.to_json()):
         assert "top@secret" not in text
         assert "top%40secret" not in text
-
-
-# --- traces ----------------------------------------------------------------------------------------------------------
-
-
-TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -93,67 +93,10 @@ def test_every_format_goes_in_and_a_file_of_another_is_refused(
     story.check_reads(of_batches("good"))
 
 
-def test_two_folders_of_one_batch_are_left_where_they_are(story: Story) -> None:
-    """Two producers spell one id in two ways; which of them is the batch is nobody's to guess."""
-    story.put("a b")
-    twin = story.folder("a b").with_name("batch_id=a b")
-    twin.mkdir()
-    for file in story.folder("a b").iterdir():
-        (twin / file.name).write_bytes(file.read_bytes())
-
-    result = story.consolidate("good", "a b")
-
-    assert "'a b'" in result.message
-    assert "have the same id as another folder or file there" in result.message
-    assert story.states() == {"good": "promoted"}
-    story.check_reads(of_batches("good"))
-
-
-def test_a_marker_without_data_waits_and_the_data_that_come_later_go_in_once(story: Story) -> None:
-    """An empty batch would be promoted for ever, and its rows, when the store lists them at last, be nobody's."""
-    story.put("early")
-    file = story.folder("early") / "part-0.parquet"
-    content = file.read_bytes()
-    file.unlink()
-
-    result = story.consolidate("good", "early")
-
-    assert "1 batches have _SUCCESS but no data file yet: 'early'" in result.message
-    assert story.states() == {"good": "promoted"}
-    file.write_bytes(content)
-    story.consolidate("early")
-    story.check_reads(of_batches("good", "early"))
-
-
 # --- files that kill or stall their decoder --------------------------------------------------------------------------
 
 
 GOOD = tuple("abcde")
-POISONS = {
-    "json": {"deep": poison.deep_json(20_000)},
-    "avro": {"endless": poison.rows_of_no_bytes()},
-    "parquet": {"columns": poison.many_columns(10_001)},
-}
-
-
-@pytest.mark.parametrize("format_name", some(POISONS, "json"))
-def test_one_run_promotes_five_good_batches_and_refuses_the_others(
-    spark: SparkSession, lake: Lake, format_name: str
-) -> None:
-    story = Story.begin(spark, lake)
-    contents = {i: written(format_name, pa.Table.from_pylist(some_rows(i, 4), ROWS)) for i in GOOD}
-    contents |= POISONS[format_name]
-    for batch_id, content in contents.items():
-        story.put(batch_id)
-        (story.folder(batch_id) / "part-0.parquet").write_bytes(content)
-
-    buffer = BufferRef(uri=story.buffer.uri, format=FileFormat(format_name))
-    result = story.run(story.consolidation(*contents, buffer=buffer))
-
-    assert {r.batch_id: r.reason for r in result.refused} == dict.fromkeys(POISONS[format_name], "FileTooCostly")
-    assert all("part-0.parquet: " in r.message for r in result.refused)
-    assert (result.outcome, result.batches_promoted) == ("Committed", 5)
-    story.check_reads(of_batches(*GOOD))
 
 
 def test_one_run_refuses_a_file_that_takes_all_memory(spark: SparkSession, lake: Lake) -> None:
@@ -205,37 +148,3 @@ def test_nothing_is_moved_before_the_refusal_is_committed(story: Story) -> None:
 
     assert story.folder("bad").joinpath("_SUCCESS").exists()
     assert area(story) == {}
-
-
-@pytest.mark.parametrize(
-    "step", some(["after_commit", "refused_copied", "refused_explained", "refused_unmarked"], "refused_copied")
-)
-def test_a_run_that_died_while_it_moved_a_refused_batch_is_finished_by_the_next(story: Story, step: str) -> None:
-    put(story, "bad", b"")
-    with pytest.raises(Killed):
-        story.consolidate("bad", **{step: die})
-    assert story.states() == {"bad": "refused"}
-
-    story.consolidate("good")
-
-    assert area(story) == {"batch_id=bad": ["_REFUSED.json", "part-0.parquet", "part-1"]}
-    assert not story.folder("bad").exists()
-    story.check_reads(of_batches("good"))
-
-
-def test_a_batch_that_mixes_files_on_their_way_out_with_new_ones_is_refused_and_kept(story: Story) -> None:
-    """Taking the old ones in might double their rows, leaving them might lose them: nobody knows which was meant."""
-    put(story, "bad", b"")
-    with pytest.raises(Killed):
-        story.consolidate("bad", refused_unmarked=die)
-    (story.folder("bad") / "part-1").unlink()
-    (story.folder("bad") / "part-2").write_bytes(PARQUET)
-    (story.folder("bad") / "_SUCCESS").touch()
-
-    result = story.consolidate("good", "bad")
-
-    assert only(result)[:2] == ("bad", "RefusedFilesLeft")
-    assert "Write the whole batch again" in only(result)[2]
-    assert not story.folder("bad").exists()
-    assert len(list((story.buffer.path / "_refused").glob("*/*"))) == 2
-    story.check_reads(of_batches("good"))

@@ -6,7 +6,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lethe.contract.result import RunResult
 from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
@@ -43,25 +42,8 @@ def types(story: Story) -> dict[str, str]:
     return {f.name: str(f.field_type) for f in story.table().schema().fields}
 
 
-def refusals(result: RunResult) -> dict[str, str]:
-    return {r.batch_id: r.message for r in result.refused}
-
-
 def ids(columns: Iterable[Any]) -> list[int]:
     return [f.field_id for f in columns]
-
-
-def test_a_batch_with_a_new_column_is_refused_by_default_and_the_table_stays(story: Story) -> None:
-    put(story, "A")
-    put(story, "B", tail=pa.scalar("N1"))
-
-    result = story.consolidate("A", "B")
-
-    assert list(refusals(result)) == ["B"]
-    assert "a column that the table does not have (number 3 of 3)" in refusals(result)["B"]
-    assert "with spec.schemaEvolution: AddColumns, Lethe would add it (string)" in refusals(result)["B"]
-    assert list(types(story)) == ["v", "day", "batch_id"]
-    story.check_reads(of_batches("A"))
 
 
 def test_new_columns_of_all_batches_are_added_and_what_a_batch_lacks_is_null(story: Story) -> None:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,18 +49,6 @@ def test_every_row_of_every_batch_is_in_the_table_once_whatever_the_batch_is_cal
     assert set(story.states()) == set(ODD_IDS)
 
 
-def test_a_table_may_have_a_name_that_sql_would_want_quoted(story: Story) -> None:
-    story = replace(story, name="air-eu.order by")
-    story.put("A", "B")
-
-    story.consolidate("A", "B")
-    story.replay("A", by="A2")
-    story.revert("B")
-    story.vacuum()
-
-    story.check_reads(of_batches("A2", rows=3))
-
-
 def test_the_table_is_made_claimed_sorted_and_measured_and_its_files_are_few_sorted_and_the_runs_own(
     story: Story,
 ) -> None:
@@ -98,17 +85,6 @@ def test_a_consolidation_is_one_snapshot_with_every_key_and_each_object_it_promo
     assert (entry.rows, entry.snapshot_id, entry.objects) == (4, head.snapshot_id, listed.objects)
 
 
-def test_a_refused_batch_that_its_producer_mended_goes_in_by_the_next_run(story: Story) -> None:
-    story.put_file("A", b"")
-    assert story.consolidate("A").refused_count == 1
-    story.put("A")
-
-    result = story.consolidate("A")  # the same run id: it is the same intent
-
-    assert (result.outcome, result.batches_promoted) == ("Committed", 1)
-    story.check_reads(of_batches("A"))
-
-
 def test_only_refused_batches_commit_their_refusal_and_no_rows(story: Story) -> None:
     """The operator must not launch the same run for ever: it learns of the refusal from the ledger."""
     story.put_file("A", b"")
@@ -117,36 +93,6 @@ def test_only_refused_batches_commit_their_refusal_and_no_rows(story: Story) -> 
 
     assert (result.batches_promoted, result.rows_added, story.states()) == (0, 0, {"A": "refused"})
     story.check_reads(Counter())
-
-
-def test_a_folder_without_its_marker_and_one_that_is_gone_are_left_and_named(story: Story) -> None:
-    story.put("done", "writing")
-    (story.folder("writing") / "_SUCCESS").unlink()
-
-    result = story.consolidate("done", "writing", "gone")
-
-    story.check_reads(of_batches("done"))
-    assert story.states() == {"done": "promoted"}
-    assert result.batches_promoted == 1
-    assert "2 batches are not in the buffer" in result.message
-
-
-def test_a_run_whose_batches_are_all_missing_does_nothing_and_reports_it(story: Story) -> None:
-    result = story.consolidate("gone")
-
-    assert (result.outcome, result.snapshot_id) == ("NothingToDo", None)
-    assert "1 batches are not in the buffer" in result.message
-    assert story.table().current_snapshot() is None
-
-
-def test_a_repeated_run_does_nothing(story: Story) -> None:
-    story.filled("AB")
-    before = story.head().snapshot_id
-
-    again = story.consolidate("A", "B")
-
-    assert (again.outcome, again.batches_promoted, story.head().snapshot_id) == ("AlreadyCommitted", 0, before)
-    story.check_reads(of_batches("A", "B"))
 
 
 def test_a_table_without_partitions_is_sorted_as_a_whole(spark: SparkSession, lake: Lake) -> None:
@@ -196,22 +142,6 @@ def test_an_existing_table_is_not_written_before_its_adoption_is_allowed(story: 
     assert len(story.snapshots()) == 1
     story.run(story.consolidation("A", table=TableRef(catalog=CATALOG, name=story.name, adopt=True)))
     story.check_reads(of_batches("A") + Counter({("old", 500, 1): 1, (None, 501, 1): 1}))
-
-
-@pytest.mark.long
-def test_a_table_of_years_whose_old_snapshots_expired_can_be_adopted_and_its_past_read(story: Story) -> None:
-    """Its oldest snapshot has a parent that is gone and might, for all anybody sees, have carried a ledger."""
-    foreign_table(story)
-    gone = story.append_as_foreign_writer("old-1")
-    kept = story.append_as_foreign_writer("old-2", start=600)
-    story.table().maintenance.expire_snapshots().by_id(gone).commit()
-    story.put("A")
-
-    story.run(story.consolidation("A", table=TableRef(catalog=CATALOG, name=story.name, adopt=True)))
-    story.revert("old-1")
-
-    story.check_reads(of_batches("A") + Counter({("old-2", 600, 1): 1}))
-    assert len(story.rows_at(kept)) == 2
 
 
 INVALID: dict[str, tuple[Callable[[Story], object], dict[str, Any], str, str]] = {
@@ -264,15 +194,6 @@ def test_a_buffer_inside_the_tables_location_is_refused_before_anything_is_read(
     assert "Set spec.buffer.uri to another location" in error.message
 
 
-def test_the_batch_column_may_be_missing_from_the_definition_too(story: Story) -> None:
-    story.put("A")
-    create = CreateTable(schema="v bigint, day int", partition_by=("day",))
-
-    story.run(story.consolidation("A", table=TableRef(catalog=CATALOG, name=story.name, create=create)))
-
-    story.check_reads(of_batches("A"))
-
-
 # --- event notifications ---------------------------------------------------------------------------------------------
 
 
@@ -309,13 +230,3 @@ def test_the_commit_records_the_sequencers_of_its_objects(story: Story, step: st
     refused = story.ledger().batches["R"]
     again = Written("R", "batch_id=R", refused.objects[0].key, "", "0B")
     assert is_settled(again, refused)
-
-
-def test_the_sequencer_of_an_earlier_write_is_not_recorded_for_a_later_one(story: Story) -> None:
-    story.put("A")
-    run = run_with_notifications(story, story.consolidation("A"), A="0A")
-    story.put("A", rows=6)
-
-    story.run(run)
-
-    assert remembered(story) == {"A": [None]}

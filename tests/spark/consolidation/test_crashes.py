@@ -16,15 +16,12 @@ from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
-from tests.spark.support.driver import Driver
 from tests.spark.support.story import Story, avro, local, of_batches
 from tests.support.builders import a_request
 from tests.support.lake import CATALOG, Lake
-from tests.support.servers.faults import Fault, Switch
 from tests.support.steps import Killed, die
 
 STEPS = ["after_list", "after_write", "after_stage", "before_commit"]
-SECONDS = 180
 
 
 @built_once
@@ -46,48 +43,6 @@ def dies(story: Story, *batch_ids: str, step: str) -> None:
         story.consolidate(*batch_ids, **{step: die})
 
 
-def commits_of(story: Story, run_id: str) -> int:
-    """How many snapshots of the head's history this run made."""
-    return sum(story.keys(s).get(names.RUN_ID) == run_id for s in story.snapshots())
-
-
-def staged_by(story: Story, run_id: str) -> int:
-    return sum((s.summary or {}).get(names.WAP_ID) == run_id for s in story.table().snapshots())
-
-
-# --- in the commit, and after it ----------------------------------------------------------------------------------------
-
-IN_COMMIT = [
-    pytest.param(0, True, id="staging that landed", marks=pytest.mark.long),
-    pytest.param(1, True, id="publication that landed"),
-    pytest.param(1, False, id="publication that did not", marks=pytest.mark.long),
-]
-
-
-@pytest.mark.parametrize(("commits_before", "landed"), IN_COMMIT)
-def test_a_process_killed_while_it_waits_for_the_answer_to_its_commit(
-    spark: SparkSession, lake: Lake, pg: Switch, driver: Driver, commits_before: int, landed: bool
-) -> None:
-    """The catalog has carried it out, or has not, and nobody lives who could know: the repetition looks in the table."""
-    make_session("pg")
-    story = begin(spark, lake, catalog="pg")
-    run = story.consolidation("E", "F")
-    pg.arm(Fault(landed, hold=True), commits_before)
-
-    process = driver.start(run)
-    assert pg.held.wait(SECONDS), driver.log()
-    process.kill()
-    process.communicate()
-
-    published = landed and commits_before == 1
-    assert (commits_of(story, run.run_id), staged_by(story, run.run_id)) == (int(published), 1)
-    assert story.rows_at() == of_batches("A", "B", "D", *("EF" if published else ""))
-    result = story.run(run)
-    assert result.outcome == ("AlreadyCommitted" if published else "Committed")
-    assert commits_of(story, run.run_id) == 1
-    story.check_reads(of_batches("A", "B", "D", "E", "F"))
-
-
 # --- taken back between the death and the repetition --------------------------------------------------------------------
 
 
@@ -101,16 +56,6 @@ def test_a_batch_taken_back_after_the_death_is_dropped_by_the_repetition_and_cou
 
     assert (result.outcome, result.batches_promoted, result.batches_withheld) == ("Committed", 1, 1)
     assert story.states().items() >= {"E": "reverted", "F": "promoted"}.items()
-    story.check_reads(of_batches("A", "B", "D", "F"))
-
-
-def test_a_batch_reverted_after_an_unreported_commit_stays_deleted(story: Story) -> None:
-    dies(story, "E", "F", step="after_commit")
-    story.revert("E")
-
-    result = story.consolidate("E", "F")
-
-    assert (result.outcome, result.batches_withheld) == ("AlreadyCommitted", 1)
     story.check_reads(of_batches("A", "B", "D", "F"))
 
 

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
-from lethe.base.errors import InputError, TransientError
+from lethe.base.errors import TransientError
 from lethe.base.ids import batch_folder
 from lethe.base.objects import file_etag
-from lethe.buffer.promotion import plan_sweep
 from lethe.contract.run import BufferRef, CreateTable, TableRef
 from lethe.ingest.registrable import TAIL_BYTES
 from lethe_spark.apps.session import make_session
@@ -24,11 +23,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from tests.spark.parameters import some
 from tests.spark.support.registering import Registering, a_file
 from tests.spark.support.story import ALL_GONE, local, of_batches
-from tests.support.buffers import batches_in
-from tests.support.builders import NOW, a_request
+from tests.support.builders import a_request
 from tests.support.lake import Lake
 from tests.support.servers.s3 import S3
-from tests.support.steps import Killed, die
 
 
 @pytest.fixture
@@ -55,18 +52,6 @@ def test_files_of_producers_become_the_table_s_as_they_are(story: Registering) -
     assert int(summary.additional_properties["total-files-size"]) == sum(
         Path(p).stat().st_size for p in story.places("A", "B é/1")
     )
-
-
-def test_the_partitions_and_bounds_are_those_of_the_values(story: Registering) -> None:
-    """A reader of one day opens the files of that day; the ledger knows where each batch lies."""
-    story.put("A", "B")
-    story.register("A", "B")
-
-    tasks = list(story.table().scan(row_filter="day = 1 and batch_id = 'A'").plan_files())
-
-    assert [local(t.file.file_path) for t in tasks] == [str(story.folder("A") / "day-1.parquet")]
-    entry = story.ledger().batches["A"]
-    assert (entry.registered, entry.rows, entry.partitions) == (True, 4, ("0/[1]", "0/[2]"))
 
 
 def test_a_batch_that_spark_wrote_as_documented_is_registered_and_the_others_are_refused(
@@ -162,21 +147,6 @@ def test_a_vacuum_leaves_the_producer_s_files_while_a_snapshot_holds_them(story:
     story.check_reads(Counter())
 
 
-def test_retention_deletes_nothing_that_was_registered_whatever_the_mode_is_today(story: Registering) -> None:
-    """A batch from before the switch is the table; one from after it is a copy."""
-    story.put("A")
-    story.register("A")
-    story.filled("B")
-
-    seen = story.digest(retention_seconds=0)
-    ledger = story.ledger()
-    sweep = plan_sweep(batches_in(story.buffer.uri), ledger, -(10**9), NOW)
-
-    assert (seen.promoted, ledger.batches["A"].registered, ledger.batches["B"].registered) == (2, True, False)
-    assert {local(o.key) for o in sweep.delete} == {str(p) for p in story.folder("B").iterdir()}
-    story.check_reads(of_batches("A", "B"))
-
-
 def test_a_batch_that_was_rewritten_is_not_registered_as_well(story: Registering) -> None:
     """Nor under another name: the files say whose they are."""
     story.filled("A")
@@ -209,14 +179,6 @@ def test_columns_renamed_dropped_and_added_later_read_as_in_any_other_file(story
     assert story.spark.table(story.full_name).columns == ["day", "batch_id", "note"]
     assert story.table().scan().to_arrow().column_names == ["day", "batch_id", "note"]
     assert story.spark.table(story.full_name).count() == 4
-
-
-def test_other_formats_are_refused(story: Registering) -> None:
-    story.put("A")
-    buffer = BufferRef(uri=story.buffer.uri, format="orc")
-
-    with pytest.raises(InputError, match=r"requires spec.buffer.format parquet, found orc"):
-        story.run(story.registration("A", buffer=buffer))
 
 
 # --- races and deaths ------------------------------------------------------------------------------------------------
@@ -258,33 +220,6 @@ def test_a_batch_that_cannot_be_registered_stays_if_another_writer_has_added_its
     assert len(story.places("A")) == 2
 
 
-@pytest.mark.parametrize("step", some(["after_list", "after_read", "before_commit", "after_commit"], "after_commit"))
-def test_a_run_that_died_is_finished_by_its_repetition_and_every_file_is_there_once(
-    story: Registering, step: str
-) -> None:
-    story.put("A", "B")
-    run = story.registration("A", "B")
-    with pytest.raises(Killed):
-        story.run(run, **{step: die})
-
-    result = story.run(run)
-
-    assert result.outcome == ("AlreadyCommitted" if step == "after_commit" else "Committed")
-    assert story.paths() == story.places("A", "B")
-    story.check_reads(of_batches("A", "B"))
-
-
-def test_of_two_runs_with_the_same_batches_the_second_adds_only_the_rest(story: Registering) -> None:
-    """And deletes nothing of what it lost: those files are the table's."""
-    story.put("A", "B", "C")
-
-    result = story.register("A", "B", before_commit=lambda: story.register("B", "C"))
-
-    assert (result.batches_promoted, result.files_added) == (1, 2)
-    assert story.paths() == story.places("A", "B", "C")
-    story.check_reads(of_batches("A", "B", "C"))
-
-
 def test_a_batch_reverted_meanwhile_is_not_registered(story: Registering) -> None:
     story.put("0", "A", "B")
     story.register("0")
@@ -293,20 +228,6 @@ def test_a_batch_reverted_meanwhile_is_not_registered(story: Registering) -> Non
 
     assert story.paths() == story.places("0", "B")
     story.check_reads(of_batches("0", "B"))
-
-
-@pytest.mark.long
-def test_a_rewrite_that_died_staged_is_published_whatever_the_mode_is_by_then(story: Registering) -> None:
-    """Its files are Lethe's own: the objects of the buffer are copies, and go when their time has come."""
-    story.put("A")
-    rewrite = story.consolidation("A")
-    with pytest.raises(Killed):
-        story.run(rewrite, after_stage=die)
-
-    story.run(story.registration("A"))
-
-    assert (story.ledger().batches["A"].registered, bool(story.data_folder())) == (False, True)
-    story.check_reads(of_batches("A"))
 
 
 def test_a_file_that_changed_after_the_listing_waits(story: Registering) -> None:

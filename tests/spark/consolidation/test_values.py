@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe.base import names
-from lethe.contract.run import BufferRef, CreateTable, TableRef
+from lethe.contract.run import CreateTable, TableRef
 from lethe.contract.settings import CsvDialect, FileFormat, SchemaEvolution
 from pyspark.sql import SparkSession
 
@@ -164,15 +164,3 @@ def test_csv_as_spark_writes_it_is_read_with_its_dialect(spark: SparkSession, tm
 
     assert refused == []
     assert [(r["x"], r["y"]) for r in rows] == VALUES
-
-
-def test_a_run_reads_csv_with_the_dialect_of_its_dataset(spark: SparkSession, lake: Lake) -> None:
-    story = Story.begin(spark, lake)
-    put(story, "A", "f", b";v;day\n0;7;1\n")
-    dialect = CsvDialect(delimiter=";", ignore_columns=("",))
-    buffer = BufferRef(uri=story.buffer.uri, format=FileFormat.CSV, csv=dialect)
-
-    result = story.run(story.consolidation("A", buffer=buffer))
-
-    assert (result.refused, result.batches_promoted) == ((), 1)
-    assert [r["v"] for r in spark.table(story.full_name).collect()] == [7]

@@ -295,19 +295,6 @@ def test_files_have_about_the_target_size_and_row_groups_theirs(
     assert all(before[1] <= after[0] for before, after in pairwise(bounds))
 
 
-def test_metrics_are_kept_as_the_table_says(
-    buffer: BufferFolder, make_flights: Callable[..., Flights], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    buffer.put("A", some_rows(1))
-    flights = make_flights(schema=SCHEMA, partition_by=())
-    mode = "write.metadata.metrics.column."
-    flights.table.set_properties({f"{mode}d": "none", f"{mode}f": "counts", f"{mode}s": "full", f"{mode}st.x": "none"})
-
-    arrow, spark = write(flights, buffer, "by-arrow"), by_spark(flights, buffer, monkeypatch)
-
-    assert documents(flights, arrow) == documents(flights, spark)
-
-
 def test_a_task_that_fails_leaves_no_file(
     buffer: BufferFolder, make_flights: Callable[..., Flights], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,20 +318,6 @@ def test_a_task_that_fails_leaves_no_file(
 
 def plain_rows(done: Ingested) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for table in read(done) for row in table.to_pylist())
-
-
-def test_nothing_of_a_batch_goes_in_if_another_task_finds_a_bad_file(
-    buffer: BufferFolder, flights: Flights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ingest, "FILES_PER_GROUP", 1)  # each file is a task of its own
-    buffer.put("good", [{"v": 1, "day": 1}])
-    folder = buffer.put("large", [{"v": n, "day": 1} for n in range(6)], files=3)
-    (folder / "part-2.parquet").write_bytes(b"not parquet")
-
-    done = write_batches(flights.table, buffer.sources(), ReadSettings("batch_id", {}), "run-1")
-
-    assert (plain_rows(done), done.rows_per_batch) == ([(1, 1, "good")], {"good": 1})
-    assert [(r.batch_id, r.reason) for r in done.refused] == [("large", "UnreadableFile")]
 
 
 def test_a_store_that_does_not_answer_is_transient(flights: Flights) -> None:

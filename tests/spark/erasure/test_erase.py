@@ -19,7 +19,6 @@ from lethe.contract.checks import CheckSpec
 from lethe.contract.result import RunResult
 from lethe.contract.run import RunSpec
 from lethe.contract.settings import UnknownBatches
-from lethe_spark.commit import group_commit
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import VERSION_2, VERSION_3, moments, races
@@ -89,33 +88,6 @@ def test_the_rows_that_hold_a_value_go_in_one_snapshot_and_no_other_row(story: N
     story.check_reads(but(*gone, batches=("B", "D")))
 
 
-def test_version_3_gets_deletion_vectors_and_version_2_files_without_the_rows(make: Make) -> None:
-    """Whatever else lies in a file, a file that holds none of the rows stays as it is."""
-    second, third = make(2), make(3)
-    files = set(second.files()), set(third.files())
-
-    for story in (second, third):
-        story.erase(row("B", 1))
-
-    assert (second.operation(), third.operation()) == ("overwrite", "delete")
-    assert set(third.files()) == files[1]
-    assert len(set(second.files()) & files[0]) == len(files[0]) - 1
-    (vectors,) = table_folder(third).rglob("*.puffin")
-    runs = [story.restatement(story.an_erase("x")).run_id for story in (second, third)]
-    assert vectors.parent.name == runs[1]  # so that verification can list what a run wrote
-    assert list(table_folder(second).rglob("*.puffin")) == []
-    assert {Path(p).parent.parent.name for p in set(second.files()) - files[0]} == {runs[0]}
-
-
-@VERSION_2
-def test_all_rows_of_a_file_may_go(story: Names) -> None:
-    everybody = [r for b in "ABD" for r in (row(b, 0), row(b, 2))]  # all of day 1
-
-    assert story.erase(*everybody).rows_erased == 6
-
-    story.check_reads(but(*everybody))
-
-
 @VERSION_2
 def test_an_erase_after_a_replay_of_its_group_waits_for_the_rows_that_it_brings(story: Names) -> None:
     v = some_rows("A2", 1)[0]["v"]
@@ -128,19 +100,6 @@ def test_an_erase_after_a_replay_of_its_group_waits_for_the_rows_that_it_brings(
     assert (waiting.succeeded, waiting.again, waiting.reason) == (False, True, "WaitingForRestatement")
     assert results_by_name(second)["erase"].rows_erased == 1
     story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3) - Counter({row("A2", 0): 1}))
-
-
-def test_an_upgraded_table_keeps_the_deletes_that_it_had(make: Make) -> None:
-    """In version 3 readers pass over position deletes of a file that has a vector."""
-    story = make(2)
-    story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
-    story.sql(f"DELETE FROM {{t}} WHERE v = {row('A', 0)[1]}")
-    story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
-
-    assert story.erase(row("B", 2)).rows_erased == 1
-
-    assert story.operation() == "delete"
-    story.check_reads(but(row("A", 0), row("B", 2)))
 
 
 def test_a_vacuum_rewrites_files_with_rows_that_a_deletion_vector_hides(make: Make) -> None:
@@ -458,17 +417,6 @@ def test_an_erase_waits_for_an_approved_batch_and_one_that_it_did_not_search_is_
     assert (result.succeeded, result.rows_erased) == (True, 1)
     assert (refused.succeeded, refused.reason) == (False, "ErasedSince")
     story.check_reads(but(somebody, batches=("A", "B", "D", "late")))
-
-
-@moments(["before_commit"])
-def test_an_append_that_does_not_concern_it_costs_no_second_writing(
-    story: Names, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_commit, "WRITES", 1)
-
-    result = story.erase(*GONE, **{step: lambda: story.append_by_spark(("x", GONE[0][1] + 500_000, 1), ("x", 1, 1))})
-
-    assert result.rows_erased == 2
 
 
 @moments(STEPS)

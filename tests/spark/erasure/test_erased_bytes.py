@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote_plus
 
 import lethe_spark
 import pyarrow as pa
@@ -481,26 +480,6 @@ def delete_files(path: str) -> dict[str, bytes]:
     pq.write_table(pa.Table.from_pylist([{"file_path": path, "pos": 0}], schema), sink)
     vector = a_puffin(to_blob(FrozenBitMap64([0])), "deletion-vector-v1", **{"referenced-data-file": path})
     return {"lethe-deletes.parquet": sink.getvalue(), "deletes.puffin": vector}
-
-
-@pytest.mark.parametrize("mode", some(MODES, Deletes.POSITION_DELETES))
-def test_deletes_that_runs_left_go_if_their_paths_have_values_of_a_partition(
-    spark: SparkSession, lake: Lake, mode: str
-) -> None:
-    """The table is partitioned by the erased column. A run in any mode may find what runs before a change of the mode left."""
-    story = Names.begin(spark, lake, ("name",), deletes=mode).filled()
-    path = next(p for p in story.files() if VALUE in unquote_plus(p))
-    data, partition = table_folder(story) / "data", Path(path).parent.name
-    for folder in (data / ("0" * 32) / partition, data / ("0" * 32), data / partition, data / "_temporary"):
-        for name, content in delete_files(path).items():
-            leave(folder / f"0-{name}", DAYS_4, content)
-    assert story.restate(story.an_erase(VALUE, evict_by_seconds=DUE)).succeeded
-
-    result = story.vacuum()
-
-    assert the_outcome(result).verified_time is not None, the_outcome(result).blocked_by
-    assert [p for p in data.rglob("*") if p.is_file() and p.name.startswith("0-")] == []
-    assert objects_with(of_folder(data), VALUE) == []
 
 
 def test_objects_of_another_table_in_one_folder_are_named_and_stay(people: Names) -> None:

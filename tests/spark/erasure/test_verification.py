@@ -6,19 +6,15 @@ anywhere that the table's files ever lay, named or not.
 
 import os
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.contract.result import RunResult
-from lethe.contract.run import Provenance
 from lethe.contract.settings import Deletes
-from lethe.restatement.plan import values_digest
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import MODES, pairs, some, tuples
@@ -40,7 +36,6 @@ from tests.spark.support.erasures import (
     the_record,
 )
 from tests.spark.support.story import ALL_GONE, Story, format_version_of, local, of_batches
-from tests.support.builders import a_request
 from tests.support.lake import Lake
 from tests.support.poison import encrypted, many_lists
 from tests.support.steps import Killed, die
@@ -86,23 +81,6 @@ def test_no_clean_up_deletes_a_record(story: Story) -> None:
     assert record.exists()
 
 
-def test_an_erase_that_is_not_due_waits_for_retention_and_reports_until_when(story: Story) -> None:
-    erase(story, "A", seconds=30 * DAY)
-
-    held = story.vacuum()
-    first = the_erasure(story)
-    again = check_erasures(story)
-    expired = check_erasures(story, ALL_GONE)
-
-    assert blockers(held) == [f"snapshot {b.name}" for b in first.blockers]
-    assert first.purged_by == held.snapshot_id
-    assert first.look_again is not None
-    assert abs(first.look_again - datetime.now(UTC) - timedelta(days=5)) < timedelta(minutes=10)
-    assert (again.outcome, again.erasures_open, blockers(again)) == ("NothingToDo", 1, blockers(held))
-    assert expired.outcome == "Committed"
-    check_closed(story, expired)
-
-
 def test_a_revert_and_a_replay_with_a_deadline_are_verified_as_well(story: Story) -> None:
     story.revert("A", evict_by_seconds=DUE)
     story.replay("B", by="B2", evict_by_seconds=DUE)
@@ -114,38 +92,6 @@ def test_a_revert_and_a_replay_with_a_deadline_are_verified_as_well(story: Story
         "ns/replay/0": True,
     }
     story.check_reads(of_batches("D") + of_batches("B2", rows=3))
-
-
-def test_rows_that_a_partial_vacuum_left_keep_the_erasure_open(story: Story) -> None:
-    erase(story, "A")
-
-    first = story.vacuum(max_bytes=1)
-    open_ = the_erasure(story)
-    second = story.vacuum(max_bytes=1, key="2")
-
-    assert (first.erasures_open, open_.is_purged, the_outcome(first).vacuum_snapshot_id) == (1, False, None)
-    check_closed(story, second)
-    assert the_outcome(second).vacuum_snapshot_id == second.snapshot_id
-
-
-def test_the_record_contains_the_requester_the_reason_and_a_keyed_digest_of_the_batches(
-    story: Story, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "key").write_bytes(b"0" * 32)
-    monkeypatch.setenv("LETHE_VALUES_DIGEST_KEY_FILE", str(tmp_path / "key"))
-    asked = Provenance(reason="wrong consent", ticket="GDPR-17", uid="u-1")
-    request = a_request("erase", "Erase", batch_ids=("A",), evict_by_seconds=DUE, provenance=asked)
-    assert story.restate(request).provenance is None  # who asked needs no telling
-
-    reported = the_record(story.vacuum())["request"]
-
-    assert (reported["name"], reported["reason"], reported["ticket"], reported["uid"]) == (
-        "ns/erase",
-        "wrong consent",
-        "GDPR-17",
-        "u-1",
-    )
-    assert reported["batch-ids-digest"] == values_digest(b"A", b"0" * 32) != ""
 
 
 @pytest.fixture(params=some([2, 3], 3), ids=["v2", "v3"])
@@ -177,17 +123,6 @@ def test_an_erase_by_records_is_verified_and_no_value_remains_anywhere(people: N
     assert "/name=*/" in content
     assert files_with(Path(local(the_outcome(result).record)).parent, name_of(gone[1])) == []
     people.check_reads(but(gone))
-
-
-def test_a_check_of_a_table_without_erasures_changes_nothing(story: Story) -> None:
-    story.revert("A")
-    before = story.head().snapshot_id
-
-    result = check_erasures(story)
-
-    assert (result.outcome, result.erasures, story.head().snapshot_id) == ("NothingToDo", (), before)
-    assert story.rows_at() == of_batches("B", "D")
-    assert Counter(t.id for t in story.ledger().tombstones.values()) == Counter({"A": 1})
 
 
 # --- what happens in between -----------------------------------------------------------------------------------------
@@ -416,14 +351,6 @@ def what_holds(story: Story) -> list[str]:
     return [Path(b.name).name for b in the_erasure(story).blockers]
 
 
-def age(story: Story, hours: int = 25) -> None:
-    """Let the notes of runs, and the files that no snapshot names, be so old."""
-    then = time.time() - hours * 3600
-    root = Path(local(story.table().location()))
-    for path in (*root.glob("_runs/*-writing.json"), *root.parent.glob("elsewhere/**/*.parquet")):
-        os.utime(path, (then, then))
-
-
 @pytest.mark.parametrize("inside", some([True, False], False), ids=["below-the-table", "elsewhere"])
 def test_what_a_run_left_is_found_although_the_table_writes_to_another_folder_by_now(
     story: Story, inside: bool
@@ -447,24 +374,6 @@ def test_what_a_run_left_is_found_although_the_table_writes_to_another_folder_by
     assert held.erasures_open == 1
     check_closed(story, free)
     assert not lost.exists()
-
-
-def test_a_note_of_a_run_that_died_holds_the_erasures_of_its_batches_for_a_day(story: Story) -> None:
-    """It may be alive, somewhere, and write on."""
-    story.put("X", "Y")
-    with pytest.raises(Killed):
-        story.consolidate("X", "Y", after_list=die)
-    erase(story, "X")
-    erase(story, "A", name="other")
-
-    story.vacuum()
-    (held,) = story.ledger().open_erasures
-    age(story)
-    free = check_erasures(story)
-
-    assert (held.restatement, [b.kind for b in held.blockers]) == ("ns/erase/0", ["Run"])
-    assert held.look_again is not None
-    check_closed(story, free)
 
 
 def test_the_end_of_an_attempt_does_not_hide_another_one_that_may_still_write(story: Story) -> None:
@@ -582,31 +491,3 @@ def test_what_ends_its_reader_neither_ends_a_check_nor_holds_the_erasure_and_the
     named = [n for n in the_record(result)["not-covered"] if "no snapshot names it" in n]
     assert sorted(Path(n.partition(": ")[0]).name for n in named) == ["bomb", "crash.parquet"]
     assert (crash.exists(), bomb.exists(), lost.exists()) == (True, True, False)
-
-
-def test_objects_of_a_replacement_folder_with_rows_of_the_erasure_are_named(story: Story) -> None:
-    story.replay("A", by="R")
-    named: list[list[str]] = []
-
-    for batch in ("D", "R"):
-        erase(story, batch, name=f"erase-{batch.lower()}")
-        record = the_record(story.vacuum(key=batch))
-        named.append([n for n in record["not-covered"] if n.endswith(": an object of a replacement folder")])
-
-    assert named[0] == []
-    (of_r,) = named[1]
-    assert "/restated/" in of_r
-
-
-@pytest.mark.parametrize("hours", some([1, 25], 1))
-def test_of_records_a_file_that_no_snapshot_names_holds_the_erasure_whatever_it_holds(
-    spark: SparkSession, lake: Lake, hours: int
-) -> None:
-    people = Names.begin(spark, lake).filled()
-    lost = leave(data(people) / RUN / "lost.parquet", hours, a_data_file(people, "Z"))
-    people.restate(people.an_erase(name_of(row("A", 1)[1]), evict_by_seconds=DUE))
-
-    result = check_erasures(people)
-
-    assert lost.exists() is (hours == 1)
-    assert result.erasures_open == (1 if hours == 1 else 0)

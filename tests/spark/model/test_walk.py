@@ -16,6 +16,7 @@ from tests.model.machine import TableMachine
 from tests.model.strategies import IDS
 from tests.spark.model.play import Play
 from tests.spark.model.world import World
+from tests.spark.parameters import some
 from tests.support.lake import Lake
 
 SETUPS = (Setup(2), Setup(3), Setup(2, "Auto"), Setup(3, "Auto"))
@@ -54,7 +55,9 @@ def walk(begin: Callable[[], Play], number: int, steps: int, examples: int = 1) 
     run_state_machine_as_test(seed(number)(Walk), settings=how)
 
 
-@pytest.mark.parametrize("setup", SETUPS, ids=lambda s: f"v{s.format_version}-{s.deletes}")
+@pytest.mark.parametrize(
+    "setup", some(SETUPS, Setup(3), Setup(2, "Auto")), ids=lambda s: f"v{s.format_version}-{s.deletes}"
+)
 def test_the_table_and_a_plain_model_of_it_agree_in_short_random_walks(
     spark: SparkSession, lake: Lake, setup: Setup
 ) -> None:

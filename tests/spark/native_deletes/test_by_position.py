@@ -2,7 +2,7 @@
 and no others."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import lethe
 import lethe_spark
@@ -13,17 +13,14 @@ from lethe.contract.run import SearchLimits
 from lethe.contract.settings import Deletes
 from lethe.files.values import ValueKind, Values, ValueType
 from lethe.ledger.tombstone import Mask
-from lethe.search.batches import BatchSearch, Searched, TooMuchToSearch
-from lethe.search.candidates import CandidateFile, candidates
+from lethe.search.batches import TooMuchToSearch
+from lethe.search.candidates import candidates
 from lethe.search.positions import SearchedFile, Wanted, find
 from lethe_spark.committer import work
 from lethe_spark.jobs.clean_up import reanchor_and_mask
 from lethe_spark.jvm.scan_tasks import write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.sql import searching
-from lethe_spark.sql.searching import search_batches
 from pyiceberg.manifest import ManifestContent
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
@@ -34,7 +31,6 @@ from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Row, avro, local, of_arrow, of_batches, of_spark, results_by_name
 from tests.support.builders import a_request
 from tests.support.lake import CATALOG, Lake
-from tests.support.steps import Killed, die
 
 VECTORS = "DeletionVectors"
 POSITIONS = "PositionDeletes"
@@ -190,17 +186,6 @@ def test_rows_are_hidden_wherever_others_have_moved_them_meanwhile_and_nobodys_d
 
 
 @MOSTLY_POSITIONS
-def test_a_vacuum_of_the_same_file_is_planned_again(story: Native) -> None:
-    story.revert("A")
-
-    result = story.vacuum(after_write=lambda: story.revert("B", name="meanwhile"))
-
-    assert result.tombstones_purged == 2
-    assert (story.masks(), story.deletes_now()) == ({}, [])
-    story.check_native(of_batches("D", "E"))
-
-
-@MOSTLY_POSITIONS
 @pytest.mark.parametrize("meanwhile", [False, True])
 def test_a_foreign_delete_on_the_same_file_stays_and_the_undo_is_refused(story: Native, meanwhile: bool) -> None:
     """Whose a position is cannot be told."""
@@ -325,27 +310,6 @@ def test_rows_that_a_compaction_without_deletes_brought_back_stay_hidden_from_le
 
 
 @MOSTLY_VECTORS
-def test_a_job_searches_few_files_itself_and_many_with_spark(story: Native, monkeypatch: pytest.MonkeyPatch) -> None:
-    searched: list[int] = []
-
-    def noting(context: SparkContext, request: BatchSearch, files: Sequence[CandidateFile]) -> Searched:
-        searched.append(len(files))
-        return search_batches(context, request, files)
-
-    monkeypatch.setattr(searching, "search_batches", noting)
-    assert story.replay("A", by="A2").succeeded
-    assert searched == []
-    many = story.restatement(a_request("revert", batch_ids=("B",)))
-    assert many.restatement is not None
-    limited = many.restatement.model_copy(update={"search_limits": SearchLimits(max_files_per_commit=1)})
-
-    (result,) = story.run(many.model_copy(update={"restatement": limited})).requests
-
-    assert (result.succeeded, searched) == (True, [2])
-    story.check_native(of_batches("D", "E") + of_batches("A2", rows=3))
-
-
-@MOSTLY_VECTORS
 def test_many_commits_leave_few_manifests_for_a_reader(story: Native) -> None:
     batches = "FGHIJKLMN"
     story.filled(*batches)
@@ -356,23 +320,6 @@ def test_many_commits_leave_few_manifests_for_a_reader(story: Native) -> None:
 
     assert len([m for m in manifests if m.content == ManifestContent.DELETES]) < 8
     story.check_native(of_batches("A", "B", "D", "E"))
-
-
-# --- deaths ---------------------------------------------------------------------------------------------------------
-
-
-@MOSTLY_POSITIONS
-@pytest.mark.parametrize("step", some(["after_search", "before_commit", "after_commit"], "after_commit"))
-def test_a_restatement_that_died_is_finished_by_its_repetition(story: Native, step: str) -> None:
-    run = story.restatement(a_request("revert", batch_ids=("A",)))
-    with pytest.raises(Killed):
-        story.run(run, **{step: die})
-
-    (result,) = story.run(run).requests
-
-    assert result.succeeded
-    assert sum(story.keys(s).get("lethe.run-id") == run.run_id for s in story.snapshots()) == 1
-    assert (story.hidden_rows(), story.plain()) == (4, of_batches("B", "D", "E"))
 
 
 # --- positions -------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.parameters import VERSION_2, VERSION_3, moments, races, some
 from tests.spark.support.built_once import built_once
-from tests.spark.support.changes import CHANGES, SOME, Change, Changing, changed, delete, upsert
+from tests.spark.support.changes import SOME, Change, Changing, changed, delete, upsert
 from tests.spark.support.erases import name_of, row
 from tests.spark.support.story import Row, of_arrow, of_batches, results_by_name
 from tests.support.builders import a_request, ago
@@ -92,22 +92,6 @@ def test_batches_are_replaced_as_a_whole_by_the_same_commit(story: Changing) -> 
     story.check_reads(changed(changes, "C1", ("B", "D")))
 
 
-@VERSION_2
-def test_keys_of_several_columns_are_meant_together(story: Changing) -> None:
-    """A row that shares only one of them stays."""
-    v, day = row("A", 0)[1:]
-    story.append_by_spark(("x", v, day + 1), ("x", v + 1, day))
-    rows = pa.Table.from_pylist([{"v": v, "day": day, "name": "anew", "op": "U"}], CHANGES)
-
-    result = story.restate(
-        a_request("both", "Replay", batch_ids=(), replacement=story.put_changes("C1", rows, keys=("day", "v")))
-    )
-
-    assert (result.rows_erased, result.rows_added) == (1, 1)
-    wanted = of_batches("A", "B", "D") + Counter([("x", v, day + 1), ("x", v + 1, day), ("C1", v, day)])
-    story.check_reads(wanted - Counter([row("A", 0)]))
-
-
 @pytest.mark.long
 def test_changes_are_not_undone_owed_if_that_is_asked_for_and_end_what_increments_can_say(story: Changing) -> None:
     before = story.head().snapshot_id
@@ -149,19 +133,6 @@ def test_changes_share_a_commit_with_reverts_erases_and_the_replays_after_them(s
         + Counter([("C1", *row("B", n)[1:]) for n in (0, 1)])
         + of_batches("D2", rows=3)
     )
-
-
-@VERSION_2
-def test_bad_changes_never_fail_their_group(story: Changing) -> None:
-    """Nor leave a trace: the same key twice is found only after the rows were written."""
-    bad = story.a_change(upsert(row("A", 0)), upsert(row("A", 0)), by="C1", name="bad", batch_ids=("B",))
-    replay = story.a_replay("A", by="A2")
-
-    reported = results_by_name(story.restate_all(bad, replay))
-
-    assert (reported["bad"].succeeded, reported["bad"].again, reported["bad"].reason) == (False, False, "DuplicateKey")
-    assert (reported["replay"].succeeded, reported["replay"].group_size) == (True, 1)
-    story.check_reads(of_batches("B", "D") + of_batches("A2", rows=3))
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe.base.errors import InputError
 from lethe.contract.result import RunResult
 from lethe.contract.run import Replacement, RestatementRequest
 from lethe.contract.settings import UnknownBatches
@@ -16,7 +15,7 @@ from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, name_of, row
 from tests.spark.support.story import Story, an_undo, local, of_batches, reasons, rehearsal, results_by_name
-from tests.support.builders import a_request, ago
+from tests.support.builders import a_request
 from tests.support.lake import Lake
 
 
@@ -59,21 +58,6 @@ def test_a_group_is_one_snapshot_with_all_its_replacements_in_files_that_they_sh
     assert {"B2", "C2"} in [set(ids) for ids in story.files().values()]
     remembered = [story.ledger().requests[r.key].result for r in requests]
     assert {(r["groupSize"], r["snapshotId"]) for r in remembered} == {(3, result.snapshot_id)}
-
-
-def test_a_replay_of_a_replay_and_an_undo_of_a_revert_are_carried_out_in_their_order(story: Story) -> None:
-    """Whatever the order in which they are listed, and in which second they were made."""
-    third = story.a_replay("B3", by="B4", name="third", creation_time=ago(hours=2))
-    second = story.a_replay("B2", by="B3", name="second", creation_time=ago(hours=1))
-    first, revert = story.a_replay("B", by="B2", name="first"), a_request("revert", batch_ids=["A"])
-
-    result = story.restate_all(an_undo("revert", "a-undo"), third, second, first, revert)
-
-    assert set(reasons(result).values()) == {""}
-    assert len(story.snapshots()) == 2
-    story.check_reads(of_batches("A", "C", "D") + of_batches("B4", rows=3))
-    states = {"A": "promoted", "B": "replaced", "B2": "replaced", "B3": "replaced", "B4": "promoted"}
-    assert story.states() == states | {"C": "promoted", "D": "promoted"}
 
 
 def test_bad_requests_are_set_aside_each_with_its_own_reason_and_the_others_go_on(story: Story, ids: Path) -> None:
@@ -279,13 +263,3 @@ def test_for_an_erase_by_records_it_reports_which_files_would_be_searched(spark:
     assert plans == {"erase": (1, Path(local(held)).stat().st_size), "nobody": (0, 0)}
     refused = {n: (r.reason, r.again) for n, r in found.items() if not r.succeeded}
     assert refused == {"odd": ("ColumnNotFound", False), "no-secret": ("SecretNotFound", True)}
-
-
-def test_a_table_that_no_run_has_prepared_yet_is_neither_made_nor_claimed(spark: SparkSession, lake: Lake) -> None:
-    story = Story.begin(spark, lake)
-
-    with pytest.raises(InputError) as refused:
-        rehearsed(story, a_request("revert"))
-
-    assert refused.value.reason == "TableNotFound"
-    assert not spark.catalog.tableExists(story.full_name)

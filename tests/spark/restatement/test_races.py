@@ -12,7 +12,6 @@ from lethe_spark.commit import group_commit, ledger_commit
 
 from tests.spark.parameters import named, some
 from tests.spark.support.story import Row, Story, local, of_batches, reasons
-from tests.support.builders import a_request
 
 Act = Callable[[Story], object]
 
@@ -84,25 +83,6 @@ def test_a_batch_that_arrives_while_it_is_looked_for_is_not_promoted_after_the_r
     assert (reverted.succeeded, reverted.unknown_batch_ids) == (True, ("E",))
     story.put("E")
     story.consolidate("E")
-    story.check_reads(of_batches("A", "B", "D"))
-
-
-def test_a_batch_that_arrives_after_the_refusal_is_promoted(story: Story) -> None:
-    refused = story.revert("E")
-    story.filled("E")
-
-    assert (refused.succeeded, refused.again, refused.reason) == (False, False, "UnknownBatches")
-    assert (len(story.snapshots()), story.states()["E"]) == (2, "promoted")
-    story.check_reads(of_batches("A", "B", "D", "E"))
-
-
-def test_a_batch_that_waits_is_known_when_another_one_of_the_group_is_not(story: Story) -> None:
-    story.put("E")
-
-    result = story.restate_all(a_request("waits", batch_ids=["E"]), a_request("typo", batch_ids=["A", "EE"]))
-
-    assert reasons(result) == {"waits": "", "typo": "UnknownBatches"}
-    assert story.states()["E"] == "reverted"
     story.check_reads(of_batches("A", "B", "D"))
 
 

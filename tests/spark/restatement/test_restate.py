@@ -2,7 +2,6 @@
 
 import itertools
 import unicodedata
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,17 +83,6 @@ def test_an_undo_shows_the_rows_again_and_touches_no_data_file(story: Story) -> 
     assert (story.tombstones(), story.counts()) == (set(), {"added": "0", "deleted": "2", "total": "0"})
 
 
-def test_unknown_ids_are_reported_even_if_they_sort_between_two_others(story: Story) -> None:
-    """The bounds of the files say that C might be there; the files say that it is not. Rows without a batch id stay."""
-    story.append_as_foreign_writer("foreign", None, None)
-
-    result = story.revert("A", "C", "foreign", "zzz", unknown="Allow")
-
-    assert (result.succeeded, result.unknown_batch_ids) == (True, ("C", "zzz"))
-    assert story.states().items() >= {"C": "reverted", "zzz": "reverted", "foreign": "reverted"}.items()
-    story.check_reads(of_batches("B", "D") + Counter({(None, 501, 1): 1, (None, 502, 1): 1}))
-
-
 def test_a_batch_replaced_while_it_waited_in_the_buffer_is_not_doubled_by_its_replacement(story: Story) -> None:
     """E2 is added in its place while the table does not know E yet; promoted afterwards, both would be seen."""
     story.put("E")
@@ -103,19 +91,6 @@ def test_a_batch_replaced_while_it_waited_in_the_buffer_is_not_doubled_by_its_re
     story.consolidate("E")
 
     story.check_reads(of_batches("A", "B", "D") + of_batches("E2", rows=3))
-
-
-def test_a_batch_reverted_before_it_came_is_withheld_and_comes_after_the_undo(story: Story) -> None:
-    story.revert("late", unknown="Allow")
-    story.put("late", "E")
-    together, alone = story.consolidate("late", "E"), story.consolidate("late")
-    assert (together.batches_promoted, together.batches_withheld) == (1, 1)
-    assert (alone.outcome, alone.batches_withheld) == ("AlreadyCommitted", 1)
-
-    story.undo()
-
-    assert story.consolidate("late").batches_promoted == 1
-    story.check_reads(of_batches("A", "B", "D", "E", "late"))
 
 
 Act = Callable[[Story], object]

@@ -1,9 +1,7 @@
 """An application as a process: exit codes, results, signals, and what its log may not hold."""
 
 import json
-import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -22,7 +20,7 @@ from pyspark.sql import SparkSession
 from tests.spark.support.driver import Driver
 from tests.spark.support.flights import Flights
 from tests.support import trace_collector
-from tests.support.lake import CATALOG, Lake
+from tests.support.lake import CATALOG
 
 
 def test_a_jvm_maps_the_archive_of_classes(spark: SparkSession) -> None:
@@ -49,22 +47,6 @@ def test_an_unknown_catalog_ends_with_10_before_spark_starts(flights: Flights, d
     # The lake is shared: which other catalogs it names depends on the tests before.
     known = ended.result.message.partition("it contains: ")[2].partition(".")[0].split(", ")
     assert CATALOG in known
-
-
-def test_a_catalog_that_is_away_ends_with_20_and_its_password_stays_out_of_the_log(
-    flights: Flights, tmp_path: Path
-) -> None:
-    away = Lake(tmp_path)
-    (tmp_path / ".pyiceberg.yaml").write_text(
-        "catalog:\n  lite:\n    type: sql\n    uri: postgresql+psycopg2://lethe:topsecret@127.0.0.1:9/ice\n"
-        "    warehouse: file:///nowhere\n"
-    )
-
-    ended = Driver(away, tmp_path).run(flights.run())
-
-    assert ended.result is not None, ended.log
-    assert (ended.code, ended.result.reason) == (20, "CatalogOrStorageAway")
-    assert "topsecret" not in ended.log + ended.result.to_json()
 
 
 def test_sigterm_ends_a_run_with_20_and_leaves_the_table_as_it_was(
@@ -98,36 +80,6 @@ def wait_for_phase(progress: Path, phases: set[Phase], within_seconds: int) -> N
 
 # --- sessions --------------------------------------------------------------------------------------------------------
 # Spark within a driver: one session after the other, what its Python workers have, and the tasks that progress reports.
-
-
-# The settings of the first session would make the second one fail if it inherited them, as between Kubernetes and one process.
-# So would its secret, which Spark keeps with Hadoop's user.
-TWO_SESSIONS = f"""
-from lethe_spark import make_session
-first = make_session("{CATALOG}", {{"spark.master": "local[3]", "spark.of.the.first": "x", "spark.task.cpus": "3"}})
-assert first.range(10).count() == 10
-first.stop()
-second = make_session("{CATALOG}", {{"spark.master": "local[2]", "spark.authenticate": "false"}})
-conf = dict(second.sparkContext.getConf().getAll())
-print(second.range(100).count(), conf["spark.master"], conf.get("spark.of.the.first"), conf.get("spark.task.cpus"))
-print(second.sql("SHOW NAMESPACES IN {CATALOG}").count() >= 0)
-hadoop = second._jvm.org.apache.hadoop
-print(hadoop.security.UserGroupInformation.getCurrentUser().getCredentials().getSecretKey(hadoop.io.Text("sparkCookie")))
-"""
-
-
-def test_a_second_session_has_its_own_settings_in_the_same_jvm(lake: Lake) -> None:
-    _ = lake.catalog
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_SESSIONS],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        env={**os.environ, "PYICEBERG_HOME": str(lake.home), "LETHE_DRIVER_MEMORY": "512m"},
-    )
-
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split("\n")[:3] == ["100 local[2] None None", "True", "None"]
 
 
 def test_a_task_finds_no_archive_on_its_path_and_what_it_imports_loaded(spark: SparkSession) -> None:

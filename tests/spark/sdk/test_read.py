@@ -3,14 +3,12 @@
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import lethe
 import lethe_spark
 import pytest
-from lethe.base.errors import InputError, LedgerError
+from lethe.base.errors import InputError
 from lethe_spark.jvm import scan_tasks as staged
 from lethe_spark.jvm.scan_tasks import plan_tasks, stage
 from lethe_spark.jvm.spark_table import in_set
@@ -21,8 +19,6 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tests.spark.parameters import some, tuples
 from tests.spark.support.flights import Flights
-from tests.spark.support.story import local
-from tests.spark.support.streaming_writer import delete_by_equality
 from tests.support.lake import CATALOG, Lake
 
 
@@ -75,16 +71,6 @@ def test_a_time_means_the_head_of_that_moment(flights: Flights) -> None:
 
 def test_an_empty_table_is_read_as_empty(flights: Flights) -> None:
     assert lethe_spark.read(flights.spark, flights.full_name).count() == 0
-
-
-def test_a_missing_ledger_file_stops_the_reading(flights: Flights) -> None:
-    """Going on would show the rows that were taken back."""
-    flights.commit("A", files=flights.written("A"))
-    for file in flights.ledger_files():
-        file.unlink()
-
-    with pytest.raises(LedgerError, match="LedgerMissing"):
-        lethe_spark.read(flights.spark, flights.full_name)
 
 
 def test_a_name_without_a_catalog_or_with_an_unknown_one_is_refused(flights: Flights) -> None:
@@ -147,16 +133,6 @@ def expected(flights: Flights, *gone: str) -> Counter[tuple[str | None, int]]:
     return Counter((r["batch_id"], r["v"]) for r in everything if r["batch_id"] not in gone)
 
 
-def forget(flights: Flights, batch_id: str) -> None:
-    """Remove the files that hold only this batch from the disk: whoever opens one fails."""
-    head = flights.handle().head_id
-    assert head is not None
-    files = [f for f in flights.written_files(head) if f.lower == f.upper == batch_id]
-    assert files
-    for f in files:
-        Path(local(f.path)).unlink()
-
-
 @pytest.fixture
 def many(flights: Flights) -> Flights:
     return filled(flights)
@@ -178,25 +154,6 @@ def filled(flights: Flights) -> Flights:
         flights.commit(files=flights.written(batch, run_id=f"run-{n}"), run_id=f"run-{n}")
     flights.commit(files=flights.written("K", "L", "M", run_id="run-9"), run_id="run-9")
     return flights
-
-
-@pytest.mark.parametrize(
-    ("runs", "split_from"), tuples([(8, 2.0), (0, -1.0)], (0, -1.0)), ids=["by condition", "by name"]
-)
-def test_files_of_only_tombstoned_rows_are_not_opened(
-    many: Flights, monkeypatch: pytest.MonkeyPatch, runs: int, split_from: float
-) -> None:
-    monkeypatch.setattr(reader, "RUNS_AT_MOST", runs)
-    monkeypatch.setattr(reader, "SPLIT_FROM", split_from)
-    many.commit("B", "L", run_id="run-10")
-    wanted = expected(many, "B", "L")
-    forget(many, "B")
-
-    frame = lethe_spark.read(many.spark, many.full_name)
-
-    assert rows_of(frame) == wanted
-    assert rows_of(frame.filter("v < 3")) == Counter({k: n for k, n in wanted.items() if k[1] < 3})
-    assert lethe.scan(many.full_name).count() == wanted.total()
 
 
 @pytest.mark.parametrize(
@@ -310,21 +267,3 @@ def test_options_that_contradict_each_other_are_refused(mixed: Flights) -> None:
         lethe_spark.read(mixed.spark, mixed.full_name, until=1)
     with pytest.raises(InputError, match="InvalidRead"):
         lethe_spark.read(mixed.spark, mixed.full_name, since=1, snapshot_id=1)
-
-
-def test_equality_deletes_are_applied_by_spark_and_refused_by_name_without_it(
-    make_flights: Callable[..., Flights],
-) -> None:
-    """PyIceberg cannot read them; going on without them would show deleted rows."""
-    flights = make_flights(partition_by=())
-    flights.commit(files=flights.written("A", "B"))
-    flights.commit("A", run_id="run-2")
-    first = flights.handle().head_id
-    delete_by_equality(flights, "day", 2, 0)
-
-    frame = lethe_spark.read(flights.spark, flights.full_name)
-    assert rows_of(frame) == Counter({("B", v): 1 for v in range(0, 10, 2)})
-    with pytest.raises(InputError, match=r"EqualityDeletes.*lethe_spark\.read"):
-        lethe.scan(flights.full_name).to_arrow()
-    with pytest.raises(InputError, match="ForeignChange"):
-        lethe_spark.read(flights.spark, flights.full_name, since=first)

@@ -10,7 +10,6 @@ import lethe
 import lethe_spark
 import pytest
 from lethe import ledger_store
-from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.contract.run import CreateTable
 from lethe.iceberg.facts import observe
@@ -140,17 +139,6 @@ def test_a_twin_that_was_faster_leaves_the_rows_once_and_no_files_behind(
     assert data_files(flights) == 2
 
 
-def test_a_commit_in_between_is_planned_on_and_both_are_there(
-    flights: Flights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lethe_spark.write(frame(flights, 1), flights.full_name, batch_id="A")
-    with happening(monkeypatch, "before-commit", lambda: lethe_spark.revert(flights.spark, flights.full_name, ["A"])):
-        lethe_spark.write(frame(flights, 2), flights.full_name, batch_id="B")
-
-    assert seen(flights) == {"B": 1}
-    assert len(ledger(flights).tombstones) == 1
-
-
 @pytest.mark.parametrize(
     "step", some(["after-write", "before-commit", "after-commit"], "before-commit", "after-commit")
 )
@@ -267,20 +255,6 @@ def test_an_empty_table_is_prepared_by_its_first_write(flights: Flights) -> None
     facts = observe(plain.lake.catalog.load_table(plain.name), "batch_id")
     assert (facts.prepared, facts.ledger_since, facts.claim) == (True, 0, None)
     assert seen(plain) == {"A": 1}
-
-
-@pytest.mark.long
-def test_a_table_with_rows_is_prepared_only_when_asked_to(flights: Flights) -> None:
-    plain = a_plain_table(flights, f"{flights.name}_full")
-    plain.append_as_foreign_writer("old")
-
-    lethe_spark.write(frame(plain, 1), plain.full_name, batch_id="A", batch_ids_to_replace=["old"])
-    facts = observe(plain.lake.catalog.load_table(plain.name), "batch_id")
-    assert (facts.prepared, facts.ledger_since, names.BATCH_COLUMN in facts.properties) == (False, 1, True)
-
-    lethe_spark.write(frame(plain, 1), plain.full_name, batch_id="B", prepare=True)
-    assert observe(plain.lake.catalog.load_table(plain.name), "batch_id").prepared
-    assert seen(plain) == {"A": 1, "B": 1}
 
 
 def test_a_null_in_a_required_column_is_refused(flights: Flights) -> None:

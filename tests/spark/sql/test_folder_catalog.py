@@ -3,25 +3,16 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import lethe
 import lethe_spark
 import pytest
-from lethe.base.errors import InputError, TableError
+from lethe.base.errors import InputError
 from lethe.contract.run import CreateTable, TableRef
-from lethe.hadoop import FolderCatalog, MetadataFolder
-from lethe.iceberg import catalogs
-from lethe.storage.local_store import LocalStore
-from lethe.storage.object_store import FolderListing
 from lethe_spark.apps.session import make_session
-from lethe_spark.jvm.gateway import gateway
-from lethe_spark.jvm.metadata import JvmMetadata
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.sql import rest_servers
-from lethe_spark.sql.rest_servers import FolderTables
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
@@ -112,20 +103,6 @@ def test_spark_itself_writes_and_reads_such_a_table_in_the_same_way(
     assert rows_of(spark, table) == {"A": 1, "B": 1}
 
 
-@pytest.mark.long
-def test_a_table_is_created_of_a_query_in_one_version(spark: SparkSession, home: Path, table: str) -> None:
-    write(spark, table, "A", 1, 2)
-    copy = f"{table}_copy"
-
-    spark.sql(f"CREATE TABLE {copy} PARTITIONED BY (day) AS SELECT * FROM {table}")
-
-    assert (spark.table(copy).count(), versions(home, copy)) == (2, [1])
-    spark.sql(f"CREATE OR REPLACE TABLE {copy} AS SELECT * FROM {table} WHERE v = 1")
-    assert (spark.table(copy).count(), versions(home, copy)) == (1, [1, 2])
-    write(spark, copy, "B", 3)
-    assert rows_of(spark, copy) == {"A": 1, "B": 1}
-
-
 def test_names_of_all_alphabets_arrive_as_they_were_written(spark: SparkSession, home: Path) -> None:
     """Iceberg's REST client would send them as question marks."""
     name = f"{CATALOG}.air.alphabets"
@@ -135,58 +112,6 @@ def test_names_of_all_alphabets_arrive_as_they_were_written(spark: SparkSession,
     assert lethe.scan(name).to_arrow().to_pylist() == [{"größe": 1, "名前": "山田", "batch_id": "ä"}]
     document = json.loads((metadata(home, name) / "v1.metadata.json").read_text())
     assert document["properties"]["comment"] == "Żółć, ärgerlich"
-
-
-class Losing(FolderListing):
-    """Before it creates a version of a commit of rows, once: something happens."""
-
-    happens: Callable[[], None] | None = None
-
-    def create(self, name: str, content: bytes) -> bool:
-        happens, Losing.happens = Losing.happens, None
-        if happens is not None:
-            happens()
-        return super().create(name, content)
-
-
-class LosingCatalog(FolderCatalog):
-    def metadata_folder(self, parts: tuple[str, ...]) -> MetadataFolder:
-        return MetadataFolder(Losing(LocalStore(), f"{self.location(parts)}/metadata"))
-
-
-@pytest.fixture
-def losing(spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch) -> type[Losing]:
-    """The storage of `table`, as the catalog sees it."""
-    assert table.startswith(f"{CATALOG}.")
-    catalog = LosingCatalog(CATALOG, **catalogs.properties(CATALOG))
-    monkeypatch.setattr(rest_servers._SERVERS[CATALOG], "tables", FolderTables(catalog, JvmMetadata(gateway(spark))))
-    return Losing
-
-
-def test_a_commit_of_which_the_storage_did_not_say_whether_it_landed_is_made_once(
-    spark: SparkSession, table: str, losing: type[Losing]
-) -> None:
-    write(spark, table, "A", 1)
-
-    def break_down() -> None:
-        raise OSError("the connection was lost")
-
-    losing.happens = break_down
-    write(spark, table, "B", 2)
-
-    assert rows_of(spark, table) == {"A": 1, "B": 1}
-
-
-def test_a_newest_version_that_cannot_be_read_is_named_to_readers_and_writers(
-    spark: SparkSession, home: Path, table: str
-) -> None:
-    write(spark, table, "A", 1)
-    newest = versions(home, table)[-1]
-    (metadata(home, table) / f"v{newest + 1}.metadata.json").write_text('{"half": ')
-
-    for act in (lambda: lethe_spark.read(spark, table), lambda: write(spark, table, "B", 1), lambda: lethe.scan(table)):
-        with pytest.raises(TableError, match=rf"v{newest + 1}\.metadata\.json is the newest version"):
-            act()
 
 
 def test_a_consolidation_takes_such_a_table(spark: SparkSession, lake: Lake, table: str) -> None:

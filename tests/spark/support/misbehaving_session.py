@@ -1,4 +1,4 @@
-"""The session of a warm driver, in which the runs that a test names do harm before they do their work.
+"""The session of a warm driver, in which the runs that a test names leak, or look for what leaked, before they do their work.
 
     python -m tests.spark.support.misbehaving_session [--conf k=v …]
 
@@ -8,17 +8,14 @@ The file `<TEST_ACTS>/<run id>` names what the run does.
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from lethe.contract.result import RunResult
 from lethe.contract.run import RunKind
 from lethe_spark.apps import app, warm_session
-from lethe_spark.jvm.gateway import gateway, jvm
 from lethe_spark.run.context import RunContext
 
-MIB = 1024**2
 SETTING = "spark.sql.shuffle.partitions"
 LEAKED = "LEAKED"
 
@@ -51,41 +48,7 @@ def looks(context: RunContext) -> None:
     assert os.listdir(tempfile.gettempdir()) == [] == os.listdir(".")
 
 
-def keeps(context: RunContext) -> None:
-    """Memory that no garbage collection frees."""
-    array = gateway(context.spark).new_array(jvm(context.spark).byte, 200 * MIB)
-    jvm(context.spark).java.lang.System.getProperties().put(LEAKED, array)
-
-
-def exits(context: RunContext) -> None:
-    jvm(context.spark).java.lang.System.exit(3)
-
-
-def is_killed(_: RunContext) -> None:
-    os.kill(os.getpid(), 9)
-
-
-def allocates(context: RunContext) -> None:
-    kept = jvm(context.spark).java.util.ArrayList()
-    while True:
-        kept.add(gateway(context.spark).new_array(jvm(context.spark).byte, 50 * MIB))
-
-
-def fills(_: RunContext) -> None:
-    with (Path(tempfile.gettempdir()) / LEAKED).open("wb") as file:
-        for _n in range(200):
-            file.write(bytes(MIB))
-            file.flush()
-    time.sleep(600)
-
-
-def hangs(context: RunContext) -> None:
-    jvm(context.spark).java.lang.Thread.sleep(600_000)
-
-
-ACTS: dict[str, Callable[[RunContext], None]] = {
-    act.__name__: act for act in (leaks, looks, keeps, exits, is_killed, allocates, fills, hangs)
-}
+ACTS: dict[str, Callable[[RunContext], None]] = {act.__name__: act for act in (leaks, looks)}
 
 
 def main() -> int:

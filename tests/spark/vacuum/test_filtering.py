@@ -17,7 +17,6 @@ from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Story, local, of_batches
 from tests.spark.support.streaming_writer import delete_by_equality
 from tests.support.lake import Lake
-from tests.support.steps import Killed, die
 
 STORED = {"_row_id", "_last_updated_sequence_number"}
 
@@ -33,22 +32,6 @@ def test_files_lose_the_rows_and_keep_everything_else(story: Story, filtered: li
     assert (result.files_rewritten, result.files_added, story.operation()) == (2, 2, "replace")
     story.check_reads(before)
     assert all(batches == sorted(b or "" for b in batches) for batches in story.files().values())
-    assert story.in_files().keys() == {"B", "D"}
-
-
-@pytest.mark.parametrize("step", some(["after_write", "before_commit", "after_commit"], "before_commit"))
-def test_a_run_that_dies_loses_no_row_and_is_repeated(story: Story, filtered: list[str], step: str) -> None:
-    story.revert("A")
-    before = story.rows_at()
-    run = story.vacuuming_so(target_file_size_bytes=1)
-    with pytest.raises(Killed):
-        story.run(run, **{step: die})
-    story.check_reads(before)
-
-    story.run(run.model_copy(update={"attempt": 2}))
-
-    assert len(filtered) == (2 if step == "after_commit" else 4)
-    story.check_reads(before)
     assert story.in_files().keys() == {"B", "D"}
 
 

@@ -1,6 +1,5 @@
 """Files that nobody needs go; whatever somebody may need stays, whoever is at work beside it and wherever it dies."""
 
-import json
 import os
 import shutil
 from collections import Counter
@@ -240,23 +239,6 @@ def test_a_folder_that_another_tables_metadata_is_in_loses_nothing(story: Story,
     assert before <= set(below(story))
     assert spark.table(theirs).count() == 2
     assert mine != theirs
-
-
-def test_ledgers_of_another_table_in_the_folder_are_not_cleaned_up(story: Story) -> None:
-    """Its root, and parts that are older: nothing says that they are nobody's."""
-    ledgers = root(story) / "_tombstones"
-    ours = next(p for p in ledgers.glob("*-root.json"))
-    document = json.loads(ours.read_text())
-    other_root = ledgers / "00000099-other-root.json"
-    other_root.write_text(json.dumps({**document, "table-uuid": "11111111-2222-3333-4444-555555555555"}))
-    part = ledgers / "00000099-other_root-part.avro"
-    part.write_bytes(b"part")
-    grow_old(other_root, part)
-
-    maintain(story, key="shared", limits=ALL_GONE)
-
-    assert other_root.exists()
-    assert part.exists()
 
 
 # --- two tables in one folder ----------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 
 from tests.spark.parameters import pairs, some
 from tests.spark.support.built_once import built_once
-from tests.spark.support.driver import Driver
 from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Row, Story, of_batches
 from tests.support.lake import Lake
@@ -152,21 +151,3 @@ def test_rows_masked_between_two_steps_are_purged_by_the_second_and_reported_as_
     masked.vacuum(key="after")
     assert masked.tombstones() == set()
     masked.check_native(of_batches("D", "E"))
-
-
-# --- processes -------------------------------------------------------------------------------------------------------
-
-
-def test_a_process_killed_between_two_steps_has_kept_the_first_and_its_successor_does_the_second(
-    story: Story, driver: Driver
-) -> None:
-    """What an operator may conclude from the table: a commit of this run is there, and it says that there is more to come."""
-    run = in_steps(story)
-
-    assert driver.run(run, crash_at="step-2", within_seconds=400).code == 137
-    assert (commits_of(story, run), story.in_files()["A"], story.tombstones()) == (["true"], 2, {"A", "D"})
-    result = story.run(run)
-
-    assert (result.outcome, result.steps) == ("Committed", 1)
-    assert (commits_of(story, run), story.tombstones()) == (["true", None], set())
-    story.check_reads(of_batches("B"))

@@ -60,18 +60,6 @@ def test_a_revert_while_a_head_is_being_stamped_is_not_lost(story: Story) -> Non
     story.check_reads(of_batches("B") + Counter({("x", 500, 1): 1}))
 
 
-def test_a_batch_is_remembered_in_every_partition_that_any_writer_put_rows_of_it_in(story: Story) -> None:
-    assert story.ledger().batches["A"].partitions == ("0/[1]", "0/[2]")
-    story.append_as_foreign_writer("A", day=7)
-    story.revert("B")
-    assert story.ledger().batches["A"].partitions == ("0/[1]", "0/[2]", "0/[7]")
-
-    story.revert("A", name="second")
-
-    in_partitions = {t.id: t.partitions for t in story.ledger().tombstones.values()}
-    assert in_partitions == {"A": ("0/[1]", "0/[2]", "0/[7]"), "B": ("0/[1]", "0/[2]")}
-
-
 # --- the length of the history --------------------------------------------------------------------------------------
 
 
@@ -91,19 +79,6 @@ def test_a_table_of_many_commits_and_no_vacuum_keeps_a_bounded_history_and_every
     assert story.tombstones() == {f"x{n:02}" for n in range(12)} | {"A"}
     story.check_reads(of_batches("B"))
     assert story.consolidate("A").outcome == "AlreadyCommitted"
-
-
-def test_a_history_is_cut_by_number_only_where_no_vacuum_asks_for_age(story: Story) -> None:
-    """Old snapshots within the number allowed are somebody's time travel."""
-    limits = SnapshotLimits(max_age_seconds=0, max_count=3, min_to_keep=1)
-    story.revert("x", unknown="Allow")
-
-    result = story.run(
-        story.restatement(a_request("second", batch_ids=("y",), unknown_batches=UnknownBatches.ALLOW), snapshots=limits)
-    )
-
-    assert result.snapshots_expired == 1  # the staged one, which was published
-    assert len(story.snapshots()) == 3
 
 
 def test_a_foreign_head_gets_a_ledger_before_older_snapshots_expire(story: Story) -> None:

@@ -7,21 +7,6 @@ from lethe.contract.run import SnapshotLimits
 from tests.spark.support.story import ALL_GONE, Story, avro, local, of_batches
 
 
-def test_a_vacuum_rewrites_the_files_without_the_tombstoned_rows_and_no_reader_notices(story: Story) -> None:
-    story.revert("A")
-    before, files = story.rows_at(), story.files()
-
-    result = story.vacuum()
-
-    assert (result.outcome, result.tombstones_purged, result.rows_purged) == ("Committed", 1, 4)
-    assert (result.files_rewritten, result.files_deleted) == (len(files), 0)
-    assert story.operation() == "replace"
-    story.check_reads(before)
-    assert story.in_files().keys() == {"B", "D"}
-    for batches in story.files().values():
-        assert batches == sorted(b or "" for b in batches)
-
-
 def test_a_vacuums_snapshot_names_both_tombstone_files_for_any_avro_reader(story: Story) -> None:
     """What is active after it, and what it applied to the files it removed."""
     story.revert("A", "D")
@@ -113,14 +98,6 @@ def test_a_tagged_snapshot_of_another_writer_keeps_the_ledger_it_was_written_on(
 
     assert story.rows_at(bare) == of_batches("B", "D") + Counter({("x", 500, 1): 1})
     story.check_reads(of_batches("B", "D"))
-
-
-def test_a_vacuum_of_nothing_commits_nothing(story: Story) -> None:
-    before = story.head().snapshot_id
-
-    result = story.vacuum()
-
-    assert (result.outcome, result.tombstones_purged, story.head().snapshot_id) == ("NothingToDo", 0, before)
 
 
 def test_a_tombstone_that_no_file_can_hold_is_ended_without_touching_a_file(story: Story) -> None:
