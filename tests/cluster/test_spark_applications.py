@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.install import change
-from tests.cluster.kube import Cluster, Object, condition
+from tests.cluster.kube import Cluster, Object
 from tests.cluster.lake import a_table_of, rows_of
 from tests.cluster.other_operators import SPARK_OPERATOR, spark_operator
 from tests.cluster.story import A_JOB, RUN_SECONDS, ClusterStory
@@ -15,7 +15,6 @@ from tests.cluster.story import A_JOB, RUN_SECONDS, ClusterStory
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 KIND = "sparkapplications.sparkoperator.k8s.io"
-CONTROLLER = "deployment/spark-operator-controller"
 # Of results and statuses, what differs between any two runs.
 OF_ONE_RUN = ("attempt", "Time", "Id", "Seconds", "Digest", "digest", "key", "name", "evictBy", "Bytes", "bytes")
 Begin = Callable[[str], ClusterStory]
@@ -175,57 +174,4 @@ def test_a_driver_that_is_killed_is_a_failed_attempt_and_the_next_one_does_it_on
         second["name"]: "COMPLETED",
     }
     assert len(story.lake.run_ids(story.table)) == 1
-    assert story.lake.rows(story.table) == story.expected
-
-
-def test_a_run_whose_sparkapplication_is_deleted_starts_again_and_does_it_once(
-    stories: Begin, cluster: Cluster
-) -> None:
-    story = stories("deleted")
-    story.put_batch("a", rows=50)
-    story.apply(of_launcher(story, "SparkApplication"))
-    the_driver(story)
-    ((name, before),) = applications(story).items()
-    cluster.delete(f"{KIND}/{name}")
-
-    body = story.wait_for_status(batches_promoted=1)
-
-    assert condition(body, "Ready")["status"] == "True"
-    last = ended_runs(story)[-1]
-    assert (last["kind"], last["phase"]) == ("Consolidation", "Succeeded")
-    reasons = [e["reason"] for e in cluster.list("events") if e["involvedObject"]["name"] == story.name]
-    assert "RunDeleted" in reasons
-    found = applications(story)
-    assert found[last["name"]]["status"]["applicationState"]["state"] == "COMPLETED"
-    assert before["metadata"]["uid"] not in {one["metadata"]["uid"] for one in found.values()}
-    assert len(story.lake.run_ids(story.table)) == 1
-    assert story.lake.rows(story.table) == story.expected
-
-
-def test_without_kubeflow_s_operator_the_run_waits_and_says_so(
-    stories: Begin, cluster: Cluster, kubeflow: Cluster
-) -> None:
-    story = stories("unattended")
-    story.put_batch("a", rows=50)
-    kubeflow.run("scale", CONTROLLER, "--replicas=0")
-    try:
-        kubeflow.run("wait", "--for=delete", "pod", "-l", "app.kubernetes.io/component=controller", "--timeout=90s")
-        story.apply(of_launcher(story, "SparkApplication"))
-
-        def waits(body: Object) -> bool:
-            runs = body.get("status", {}).get("runs", ())
-            return [(r.get("phase"), r.get("reason")) for r in runs] == [("Pending", "PodWaiting")]
-
-        body = cluster.wait_for(
-            story.dataset, waits, within_seconds=120, why="a run that waits for Kubeflow's operator"
-        )
-    finally:
-        kubeflow.run("scale", CONTROLLER, "--replicas=1")
-    (run,) = body["status"]["runs"]
-    assert "Kubeflow's operator has not submitted it yet" in run["message"]
-
-    story.wait_for_status(batches_promoted=1)
-
-    (ended,) = ended_runs(story)
-    assert (ended["name"], ended["attempt"], ended["phase"]) == (run["name"], 1, "Succeeded")
     assert story.lake.rows(story.table) == story.expected

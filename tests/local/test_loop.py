@@ -121,16 +121,6 @@ def test_a_local_folder_is_put_into_the_buffer_promoted_and_then_known(dataset: 
     assert "BatchIdUsed" in dataset.lethe("put", "orders", str(folder)).stderr
 
 
-@pytest.mark.long
-def test_a_dry_run_and_a_manifest_for_git_create_nothing(dataset: Lake) -> None:
-    dry = dataset.lethe("revert", "orders", "monday", "--name", "not-there", "--dry-run")
-    printed = dataset.lethe("revert", "orders", "monday", "--name", "not-there", "-o", "yaml")
-
-    assert dry.stdout.splitlines()[1].split()[:2] == ["restatement/not-there", "create"]
-    assert yaml.safe_load(printed.stdout)["spec"]["batchIds"] == ["monday"]
-    assert "not-there" not in dataset.done("get", "restatements", "-o", "name")
-
-
 def test_values_to_erase_come_from_standard_input_and_are_never_printed(dataset: Lake) -> None:
     """The Secret belongs to the Restatement, and a second one of the same name leaves none behind."""
     erased = dataset.lethe(

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -69,15 +67,6 @@ def data_files(lake: Lake) -> dict[str, int]:
     return {t.file.file_path: t.file.file_size_in_bytes for t in lake.table().scan().plan_files()}
 
 
-@pytest.mark.long
-def test_a_dataset_creates_its_table_and_promotes_what_waits(own: Lake, dataset_plan: dict[str, Any]) -> None:
-    assert dataset_plan["action"] == "create"
-    assert dataset_plan["effect"]["table"] == "create"
-    assert dataset_plan["effect"]["buffer"]["batches"] == len(BATCHES)
-    again = planned(own, orders(own.buffer))
-    assert again["message"] == "0 to create, 0 to change, 1 unchanged"
-
-
 def test_a_revert_and_its_undo_do_what_their_plans_say(dataset: Lake) -> None:
     revert = restatement("planned", "Revert", batchIds=["tuesday", "nowhere"], unknownBatches="Allow")
     before = dataset.ids()
@@ -93,23 +82,6 @@ def test_a_revert_and_its_undo_do_what_their_plans_say(dataset: Lake) -> None:
     assert said["tombstonesAdded"] == result["tombstonesAdded"] == 2
     assert said_of_undo["rowsRestored"] == result_of_undo["rowsRestored"] == 1
     assert dataset.ids() == before
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("dataset_plan")
-def test_a_replay_deletes_what_its_plan_says(own: Lake, tmp_path: Path) -> None:
-    pq.write_table(pa.table({"id": pa.array([60, 61], pa.int64())}), tmp_path / "fixed.parquet")
-    (tmp_path / "_SUCCESS").touch()
-    replacement = {"batchId": "wednesday-2", "uri": f"file://{tmp_path}"}
-    replay = restatement("replay", "Replay", batchIds=["wednesday"], replacement=replacement)
-
-    said = plan(own, replay)
-    result = done(own, replay)
-    again = plan(own, replay)
-
-    assert said["effect"]["rowsDeleted"] == result["rowsDeleted"] == 1
-    assert "how many rows the replacement adds" in said["unknown"]
-    assert (result["rowsAdded"], again["action"]) == (2, "unchanged")
 
 
 @pytest.mark.long
@@ -137,19 +109,6 @@ def test_an_erase_and_the_vacuum_that_follows_do_what_their_plans_say(own: Lake)
     assert not set(BATCHES["thursday"]) & set(own.ids())
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("dataset_plan")
-def test_a_field_that_left_the_file_is_planned_and_removed(own: Lake) -> None:
-    """Its default comes back."""
-    own.apply(changed(own, snapshots={"minToKeep": 3}))
-
-    (field,) = plan(own, orders(own.buffer))["fields"]
-    own.apply(orders(own.buffer))
-
-    assert field == {"path": "spec.snapshots.minToKeep", "old": 3, "new": 5}
-    assert own.get("dataset", "orders")["spec"]["snapshots"]["minToKeep"] == 5
-
-
 def test_exit_codes_say_whether_something_would_change(dataset: Lake, tmp_path: Path) -> None:
     file = tmp_path / "deep" / "orders.yaml"
     file.parent.mkdir()
@@ -162,21 +121,3 @@ def test_exit_codes_say_whether_something_would_change(dataset: Lake, tmp_path: 
     assert (same.returncode, different.returncode, without.returncode) == (0, 3, 0), different.stderr
     assert "spec.consolidation.minBatches  1 -> 2" in different.stdout
     assert different.stdout.splitlines()[-1] == "0 to create, 1 to change, 0 unchanged"
-
-
-@pytest.mark.long
-def test_bad_input_is_named(lake: Lake, tmp_path: Path) -> None:
-    typo = {
-        **restatement("typo", "Revert"),
-        "spec": {"datasetRef": {"name": "orders"}, "operation": "Revert", "batchId": ["a"]},
-    }
-    old = {**restatement("old", "Revert", batchIds=["a"]), "apiVersion": "lethe.dev/v1"}
-    (tmp_path / "notes.txt").write_text("no YAML")
-
-    refused = [r["problem"] for r in planned(lake, typo, old, code=1)["resources"]]
-    empty = lake.lethe("plan", "-f", str(tmp_path))
-
-    assert 'unknown field "spec.batchId" (did you mean "batchIds"?)' in refused[0]
-    assert "has the apiVersion lethe.dev/v1. This version of Lethe has lethe.dev/v1alpha1." in refused[1]
-    assert (empty.returncode, empty.stdout) == (10, "")
-    assert "this folder has no .yaml, .yml or .json file" in empty.stderr

@@ -5,13 +5,11 @@ import socket
 import struct
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.kube import condition
-from tests.local.cluster import LocalCluster
 from tests.local.lake import Lake, a_lake, orders, restatement
 from tests.support.clock import wait_until
 
@@ -92,78 +90,6 @@ def test_when_a_full_disk_has_space_again_the_work_goes_on(small_disk: Lake) -> 
     lake.wait_until("promoted", lambda: lake.promoted(2))
     assert lake.process is not None
     assert lake.process.poll() is None
-
-
-@pytest.mark.long
-def test_a_csv_that_does_not_fit_is_named_with_its_column(lake: Lake) -> None:
-    buffer = lake.home.parent / "csv"
-    folder = buffer / "batch_id=bad"
-    folder.mkdir(parents=True)
-    (folder / "part-0.csv").write_text("id\n1\nmany\n")
-    (folder / "_SUCCESS").touch()
-    body = orders(buffer, "csv")
-    body["spec"]["buffer"]["format"] = "csv"
-    lake.apply(body)
-
-    def refused() -> list[dict[str, str]]:
-        return list(((lake.get("dataset", "csv").get("status") or {}).get("batches") or {}).get("refusedBatches") or ())
-
-    wait_until(lambda: bool(refused()), LIMIT_SECONDS)
-
-    (batch,) = refused()
-    assert batch["batchId"] == "bad"
-    assert "part-0.csv" in batch["message"]
-    assert "id" in batch["message"]
-
-
-def test_a_run_that_fails_shows_the_last_lines_of_its_log(lake: Lake) -> None:
-    """It is the warm driver's part about this run."""
-    name = "shared"
-    buffer = lake.home.parent / name
-    replace(lake, buffer=buffer).put("monday", 1, 2)
-    lake.apply(orders(buffer, name))
-    LocalCluster(lake.home / "kubeconfig").wait_for(
-        f"datasets/{name}",
-        lambda b: (b.get("status") or {}).get("batches", {}).get("promoted") == 1,
-        within_seconds=LIMIT_SECONDS,
-    )
-    folder = lake.home.parent / f"{name}-replacement"
-    folder.mkdir()
-    (folder / "part-0.parquet").write_bytes(b"PAR1 this is no Parquet file PAR1")
-    (folder / "_SUCCESS").touch()
-
-    failed = lake.lethe("replay", name, "monday", "--with", "monday.2", "--uri", f"file://{folder}", "--wait")
-
-    lines = failed.stderr.splitlines()
-    first = next((i for i, line in enumerate(lines) if line.startswith("the last lines of run ")), -1)
-    assert first >= 0, failed.stderr
-    run = lines[first].removeprefix("the last lines of run ").rstrip(":")
-    assert failed.returncode == 1
-    assert any("UnreadableFile" in line for line in lines[first + 1 : -1]), failed.stderr
-    assert lines[-1].startswith("next: lethe why restatement/")
-    assert "UnreadableFile" in lake.lethe("logs", run).stdout
-    assert "UnreadableFile" in lake.run("logs", run).stdout
-
-
-@pytest.mark.long
-def test_a_table_that_another_tool_dropped_is_named_and_not_created_again(lake: Lake) -> None:
-    name = "dropped"
-    its = replace(lake, buffer=lake.home.parent / name)
-    its.put("monday", 1)
-    lake.apply(orders(its.buffer, name))
-    lake.wait_until("promoted", lambda: lake.promoted(1, name))
-    lake.catalog().drop_table(f"shop.{name}")
-
-    its.put("tuesday", 2)
-    cluster = LocalCluster(lake.home / "kubeconfig")
-    body = cluster.wait_for_condition(
-        f"datasets/{name}", "Stalled", reason="TableDropped", within_seconds=LIMIT_SECONDS
-    )
-
-    assert f"shop.{name}" in condition(body, "Ready")["message"]
-    assert not lake.catalog().table_exists(f"shop.{name}")
-    why = lake.lethe("why", f"dataset/{name}")
-    assert "accept-head" in why.stdout
 
 
 @dataclass

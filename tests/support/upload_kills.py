@@ -216,7 +216,7 @@ def follow(batch: Batch, actions: tuple[Callable[[Batch], bool], ...], promoting
 ORDERS: Final = tuple(itertools.permutations((get, post, sweep)))
 
 
-def kill_at_each_request(make: Callable[[str], Site], layout: str, thorough: bool = True) -> int:
+def kill_at_each_request(make: Callable[[str], Site], layout: str, thorough: bool) -> int:
     """Every point of a completion, before and after its effect, with every order of what follows. Returns: how many deaths.
 
     Args:

@@ -13,7 +13,8 @@ REPORTED = {
 }
 
 
-@pytest.mark.parametrize("parts", ["pages,uploads", pytest.param("events", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("parts", REPORTED)
 def test_it_measures_what_it_is_told_to_and_writes_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: str
 ) -> None:

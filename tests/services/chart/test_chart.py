@@ -12,7 +12,6 @@ import yaml
 from lethe_operator.resources.publishing import EventsSettings
 from lethe_operator.settings import (
     BackOff,
-    IdleChecks,
     PodTemplateAllowed,
     RunLimits,
     Settings,
@@ -83,13 +82,6 @@ def test_numbers_reach_the_operator_as_numbers() -> None:
     assert settings.infrastructure_retry == BackOff(0.25, 2_000_000)
 
 
-def test_the_operators_idle_checks_are_those_of_the_values() -> None:
-    settings = from_environment(environment(render({"idleChecks": {"pointerSeconds": 2.5}})))
-
-    assert settings.idle_checks == IdleChecks(pointer_seconds=2.5)
-    assert from_environment(environment(render())).idle_checks == IdleChecks()
-
-
 def test_what_is_not_asked_for_is_not_installed() -> None:
     documents = render()
 
@@ -127,14 +119,6 @@ def test_the_settings_of_events_and_their_secret_reach_the_operator() -> None:
     assert volume["secret"]["secretName"] == "kafka"
     (mount,) = [m for m in container(documents)["volumeMounts"] if m["name"] == "events"]
     assert mount == {"name": "events", "mountPath": "/etc/lethe/events", "readOnly": True}
-
-
-def test_the_chart_has_the_operators_defaults_of_events() -> None:
-    chart = yaml.safe_load((CHART / "values.yaml").read_text())["events"]
-
-    assert chart.pop("secretName") == ""
-    assert EventsSettings.model_validate(chart) == EventsSettings()
-    assert chart.keys() == {f.alias for f in EventsSettings.model_fields.values()}
 
 
 def test_metrics_have_a_port_unless_they_are_disabled() -> None:

@@ -94,6 +94,7 @@ def test_two_processes_share_a_topic_without_repeating_it(stream: Stream) -> Non
     assert stream.values == list(range(200))
 
 
+@pytest.mark.long
 def test_a_process_that_slept_while_others_went_on_writes_nothing(stream: Stream) -> None:
     """Its number is free again in the log, because old entries are removed."""
     stream.rows(range(5))
@@ -115,6 +116,7 @@ def test_a_process_that_slept_while_others_went_on_writes_nothing(stream: Stream
     assert stream.values == [*range(75), 999]
 
 
+@pytest.mark.long
 def test_a_broker_that_restarts_delays_and_loses_nothing(stream: Stream) -> None:
     stream.rows(range(10))
     stream.read(10)

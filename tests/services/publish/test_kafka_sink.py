@@ -127,6 +127,7 @@ def test_events_that_are_only_together_larger_than_the_topic_allows_are_delivere
     assert subjects(broker.read(topic)) == [f"{n:03}" for n in range(100)]
 
 
+@pytest.mark.long
 def test_a_publisher_killed_at_any_step_delivers_everything_in_order(broker: Broker, tmp_path: Path) -> None:
     def lake(home: Path) -> LedgerHistory:
         made = LedgerHistory(home)
@@ -156,6 +157,7 @@ def test_a_publisher_killed_at_any_step_delivers_everything_in_order(broker: Bro
         assert len(found) - len(first) <= 2, name
 
 
+@pytest.mark.long
 def test_a_broker_that_was_away_gets_everything_in_order(broker: Broker, topic: str, history: LedgerHistory) -> None:
     """The time limit is short; the broker is really away."""
     sink = a_sink(broker, topic, timeout_seconds=2)

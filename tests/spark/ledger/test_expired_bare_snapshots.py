@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import lethe
 import pytest
-from lethe.base import names
 from lethe.ledger.tombstone import META_PURGED_BY
 from pyspark.sql import SparkSession
 
@@ -88,20 +87,3 @@ def test_after_a_rollback_to_a_tag_the_rows_of_older_commits_are_searched_in_the
     assert {"B", "X", "Z"} <= batches_read(story) <= {"B", "X", "Y", "Z"}
     # C lies within the bounds of the late file, and has no row there.
     assert [(t.id, META_PURGED_BY in t.meta) for t in story.ledger().tombstones.values()] == [("A", True)]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("story", [2, 3], ids=["v2", "v3"], indirect=True)
-def test_if_a_user_restored_a_ledger_pointer_the_rows_of_older_commits_are_searched_too(story: Story) -> None:
-    """As docs/foreign-writers.md says what to do after LedgerLost. Nobody has looked at the files that came before."""
-    root = story.keys()[names.LEDGER]
-    append(story, "A", "X")
-    table = f"{story.catalog}.{story.name}"
-    frame = story.spark.table(table).limit(0)
-    frame.writeTo(table).option(f"snapshot-property.{names.LEDGER}", root).append()
-    assert story.keys()[names.LEDGER] == root
-
-    story.consolidate("Z")
-
-    assert batches_read(story) == {"B", "X", "Z"}
-    assert [t.id for t in story.ledger().tombstones.values()] == ["A"]

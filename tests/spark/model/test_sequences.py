@@ -10,13 +10,10 @@ from pyspark.sql import SparkSession
 from tests.model.acts import (
     Append,
     Change,
-    Crash,
-    During,
     Erase,
     EraseRows,
     Group,
     Register,
-    Replay,
     Revert,
     Setup,
     Undo,
@@ -26,7 +23,6 @@ from tests.model.foreign_acts import (
     Expire,
     ForeignAppend,
     ForeignColumn,
-    ForeignCompaction,
     ForeignDelete,
     ForeignRepartition,
     ForeignTag,
@@ -51,28 +47,6 @@ def begin(spark: SparkSession, lake: Lake) -> Iterator[Begin]:
     yield made
     for world in worlds:
         world.end()
-
-
-@pytest.mark.long
-def test_the_table_and_a_plain_model_of_it_agree_whatever_kind_of_act_comes(begin: Begin) -> None:
-    play(
-        begin(2),
-        Append(("B", "A", "C")),
-        Replay(("C",), "D"),
-        Crash(Append(("F", "G")), "after-stage"),
-        Revert(("B", "Y")),
-        Append(("F", "G", "Y")),
-        ForeignAppend(("A", None, "B", "x"), day=3),
-        Undo(Revert(("B", "Y"))),
-        ForeignRepartition(None),
-        Revert(("A", "F")),
-        Vacuum(max_bytes=1),
-        During(Vacuum(), "after-write", ForeignAppend(("A",), day=2)),
-        ForeignCompaction(),
-        During(Append(("H",)), "before-commit", Revert(("B",), nth=1)),
-        Expire(1),
-        Vacuum(keep=1),
-    )
 
 
 @pytest.mark.parametrize(
@@ -142,25 +116,6 @@ def test_the_table_and_a_plain_model_of_it_agree_when_partition_fields_and_their
         Revert(("A",), nth=1),
         Vacuum(keep=1, care=("compact",)),
         check_each=4,
-    )
-
-
-@pytest.mark.long
-def test_the_table_and_a_plain_model_of_it_agree_whatever_group_of_requests_comes(begin: Begin) -> None:
-    mixed = Group((Revert(("A",)), Replay(("C",), "C2"), Replay(("C2",), "C3"), Replay(("D",), "E")))
-    play(
-        begin(3),
-        Append(("A", "B", "C", "D", "E", "F")),
-        Group((Undo(Revert(("A", "Z"))), Replay(("B2",), "B3"), Replay(("B",), "B2"), Revert(("A", "Z")))),
-        Crash(mixed, "after-write"),
-        During(mixed, "after-write", Replay(("C",), "C2")),
-        Append(("Z", "C3")),
-        During(Group((Replay(("E",), "E2"), Replay(("F",), "F2"))), "before-commit", Replay(("E",), "X")),
-        Group((Revert(("D",)), Replay(("D",), "F2"), Undo(Revert(("A",))))),
-        During(Vacuum(), "before-commit", Group((Undo(Revert(("D",))), Replay(("X",), "Y")))),
-        ForeignAppend(("A", "F", "x"), day=3),
-        Group((Revert(("x",)), Replay(("X", "x"), "W"), Replay(("W",), "X"))),
-        Vacuum(),
     )
 
 

@@ -9,6 +9,7 @@ from bench import (
 )
 
 
+@pytest.mark.long
 def test_the_benchmark_of_the_table_of_batches_measures_every_kind_of_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

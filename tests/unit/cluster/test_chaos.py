@@ -1,7 +1,5 @@
 """A run of chaos: its plan follows from its seed, what is not settled yet is told, and its report counts it all."""
 
-from collections import Counter
-from dataclasses import replace
 from itertools import islice, permutations
 from typing import Any
 
@@ -9,20 +7,17 @@ import pytest
 
 from tests.cluster.chaos.plan import (
     SETUP,
-    WEIGHTS,
     Act,
-    FaultKind,
     Step,
     all_erased_marks,
     faults,
     may_be_purged,
     steps,
 )
-from tests.cluster.chaos.report import Injected, Report
 from tests.cluster.chaos.settled import WARM_DRIVER, unsettled
-from tests.model.acts import Append, Erase, EraseRows, Replay, Revert, Undo, Vacuum, request_name
+from tests.model.acts import Append, Erase, EraseRows, Revert, Undo, Vacuum
 from tests.model.model import Model
-from tests.model.rows import mark_of, marks_in
+from tests.model.rows import mark_of
 
 SEEDS = range(3)
 STEPS = 60
@@ -43,27 +38,6 @@ def acts_of(seed: int, dataset: int = 0) -> list[Act]:
 def test_a_seed_gives_one_plan() -> None:
     assert list(islice(steps(7, 0), STEPS)) == list(islice(steps(7, 0), STEPS))
     assert list(islice(faults(7), STEPS)) == list(islice(faults(7), STEPS))
-
-
-def test_datasets_and_seeds_have_plans_and_rows_of_their_own() -> None:
-    plans = [tuple(islice(steps(seed, dataset), STEPS)) for seed in (1, 2) for dataset in (0, 1)]
-    ids = [{i for act in acts_of(1, n) if isinstance(act, Append) for i in act.ids} for n in range(2)]
-
-    assert len(set(plans)) == 4
-    assert not ids[0] & ids[1]
-
-
-def test_each_kind_of_act_comes() -> None:
-    acts = Counter(type(act) for seed in SEEDS for act in acts_of(seed))
-
-    assert set(acts) == set(WEIGHTS)
-
-
-def test_each_round_of_faults_has_each_kind_once() -> None:
-    two_rounds = list(islice(faults(3), 2 * len(FaultKind)))
-
-    assert {f.kind for f in two_rounds[: len(FaultKind)]} == set(FaultKind)
-    assert {f.kind for f in two_rounds[len(FaultKind) :]} == set(FaultKind)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -90,41 +64,11 @@ def test_the_acts_of_a_step_may_come_in_any_order(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_names_and_batches_are_used_once(seed: int) -> None:
-    acts = acts_of(seed, dataset=3)
-    names = [request_name(act) for act in acts if not isinstance(act, Append | Vacuum)]
-    batches = [i for act in acts if isinstance(act, Append) for i in act.ids]
-    batches += [act.by for act in acts if isinstance(act, Replay)]
-
-    assert len(names) == len(set(names))
-    assert len(batches) == len(set(batches))
-    marks = [mark_of(row) for i in batches for row in SETUP.replacement_of(i)]
-    assert marks_in("\n".join(marks).encode()) == set(marks)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_only_a_revert_is_undone_and_only_once(seed: int) -> None:
-    undone = [act.of for act in acts_of(seed) if isinstance(act, Undo)]
-
-    assert len(undone) == len(set(undone))
-    assert all(isinstance(request, Revert) for request in undone)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
 def test_no_row_that_is_erased_is_visible(seed: int) -> None:
     model = carried_out(*acts_of(seed))
 
     assert all_erased_marks(model)
     assert not all_erased_marks(model) & {mark_of(row) for row in model.visible}
-
-
-def test_erased_are_the_rows_of_erased_batches_and_the_erased_records() -> None:
-    a, b = SETUP.rows_of("a000"), SETUP.rows_of("a001")
-    record = mark_of(min(b))
-
-    model = carried_out(Append(("a000", "a001")), EraseRows((record,)), Erase(("a000",)))
-
-    assert all_erased_marks(model) == {record, *map(mark_of, a)}
 
 
 @pytest.mark.parametrize("purges", [Vacuum(), Erase(("a001",)), EraseRows(("a001~1",))])
@@ -134,38 +78,6 @@ def test_an_undo_may_be_refused_only_once_a_vacuum_may_have_run(purges: Act) -> 
     assert not may_be_purged(Undo(REVERT), first)
     assert may_be_purged(Undo(REVERT), (*first, purges))
     assert not may_be_purged(Append(("a002",)), (*first, purges))
-
-
-REPORT = Report(
-    seed=7,
-    duration_seconds=600,
-    settled_seconds=42.34,
-    acts=[Revert(("a",)), Vacuum(), Revert(("b",))],
-    faults=[
-        Injected(FaultKind.KILL_DRIVER, 12.34, 1.0, "pod-1"),
-        Injected(FaultKind.EVICT, 20.0, 2.0, "", "no answer"),
-    ],
-    refused=["undo-1"],
-    failed_vacuums=[],
-    leftovers=[],
-    failure="",
-)
-
-
-def test_the_line_has_the_seed_and_the_time_to_settle_unless_the_run_failed() -> None:
-    assert REPORT.line() == "chaos seed=7 duration=600 s: 3 acts, 1 faults, 1 that could not happen, settled after 42 s"
-    assert replace(REPORT, failure="a row is missing").line().endswith("FAILED")
-
-
-def test_the_document_counts_acts_and_lists_faults() -> None:
-    document = REPORT.document()
-
-    assert (document["seed"], document["settledSeconds"], document["failure"]) == (7, 42.3, None)
-    assert document["acts"] == {"Revert": 2, "Vacuum": 1}
-    assert document["faults"] == [
-        {"kind": "KILL_DRIVER", "atSeconds": 12.3, "seconds": 1.0, "target": "pod-1", "error": None},
-        {"kind": "EVICT", "atSeconds": 20.0, "seconds": 2.0, "target": None, "error": "no answer"},
-    ]
 
 
 def conditions(**statuses: str) -> list[dict[str, str]]:

@@ -163,19 +163,6 @@ def test_a_bug_is_a_500_that_says_nothing_of_the_cause(caplog: pytest.LogCapture
     assert TOKEN not in caplog.text
 
 
-def test_pages_of_batches_continue_by_their_cursor() -> None:
-    rows = [BatchRow(f"b{n}", "promoted", NOW - timedelta(seconds=n // 2)) for n in range(7)]
-    client = parts(tables=OneTable(rows)).client()
-    seen: list[str] = []
-    cursor = ""
-    for _ in range(4):
-        body = client.get(f"{DATASET}/batches", params={"limit": 2, "cursor": cursor}).json()
-        seen += [b["id"] for b in body["items"]]
-        cursor = body.get("nextCursor", "")
-
-    assert (seen, cursor) == (["b1", "b0", "b3", "b2", "b5", "b4", "b6"], "")
-
-
 @pytest.mark.parametrize(
     ("path", "asked", "said"),
     [
@@ -233,20 +220,6 @@ def test_a_record_that_was_changed_or_is_missing_is_told() -> None:
         (found,) = client.get(f"{DATASET}/erasures/e").json()["items"]
 
         assert {k: v for k, v in found.items() if k != "erasure"} == expected
-
-
-def test_erasures_in_pages_and_only_those_that_are_open() -> None:
-    erasures = [known(f"ns/e/{n}", VERIFIED if n % 2 else None) for n in range(5)]
-    client = parts(tables=OneTable(known=erasures)).client()
-
-    first = client.get(f"{DATASET}/erasures", params={"limit": 3}).json()
-    rest = client.get(f"{DATASET}/erasures", params={"limit": 3, "cursor": first["nextCursor"]}).json()
-    opened = client.get(f"{DATASET}/erasures", params={"open": True}).json()
-
-    assert [e["key"] for e in first["items"] + rest["items"]] == [k.key for k in erasures]
-    assert "nextCursor" not in rest
-    assert [e["state"] for e in first["items"]] == ["RowsInTable", "Verified", "RowsInTable"]
-    assert [e["key"] for e in opened["items"]] == ["ns/e/0", "ns/e/2", "ns/e/4"]
 
 
 @pytest.mark.parametrize(
@@ -320,14 +293,6 @@ def test_a_file_with_an_impossible_name_is_told_which_names_are_possible() -> No
     assert (answer.status_code, error["field"]) == (400, "body.files.1.path")
     assert error["message"].startswith("the file cannot have this name. Names of files and folders do not begin with _")
     assert "secret" not in answer.text
-
-
-@pytest.mark.parametrize("length", ["99999999999999999999999", "1048577", "-1", "abc"])
-def test_a_declared_length_that_is_too_large_or_none_ends_the_request(length: str) -> None:
-    answer = parts().client().get(DATASET, headers={"Content-Length": length})
-
-    assert answer.status_code in (200, 413)
-    assert (answer.status_code == 413) == length.isdecimal()
 
 
 def test_health_needs_no_token() -> None:

@@ -31,15 +31,6 @@ def names(schedule: Schedule, now: float, count: int) -> list[str]:
     return [started(schedule, now).key.name for _ in range(count)]
 
 
-def test_nothing_starts_before_its_time() -> None:
-    schedule = a_schedule()
-    schedule.add(key("a"), CHANGED, 5.0)
-
-    assert (schedule.take(4.9), schedule.next_time()) == (None, 5.0)
-    assert started(schedule, 6.5) == Start(key("a"), CHANGED, 1.5)
-    assert (schedule.take(100.0), key("a") in schedule) == (None, False)
-
-
 def test_changes_go_before_due_times_and_those_before_periodic_looks() -> None:
     schedule = a_schedule()
     for priority, due in ((PERIODIC, 0.0), (DUE, 1.0), (CHANGED, 2.0)):
@@ -51,17 +42,6 @@ def test_changes_go_before_due_times_and_those_before_periodic_looks() -> None:
     assert names(schedule, 3.0, 2) == ["DUE", "PERIODIC"]
 
 
-def test_the_earliest_request_counts_and_one_start_answers_all() -> None:
-    schedule = a_schedule()
-    schedule.add(key("a"), PERIODIC, 50.0)
-    schedule.add(key("a"), PERIODIC, 10.0)
-    schedule.add(key("a"), PERIODIC, 20.0)
-    schedule.add(key("a"), DUE, 12.0)
-
-    assert started(schedule, 10.0) == Start(key("a"), PERIODIC, 0.0)
-    assert schedule.take(100.0) is None
-
-
 def test_the_longest_overdue_of_a_namespace_goes_first() -> None:
     schedule = a_schedule()
     dues = random.Random(1).sample(range(100), 30)
@@ -69,31 +49,6 @@ def test_the_longest_overdue_of_a_namespace_goes_first() -> None:
         schedule.add(key(due), DUE, due)
 
     assert names(schedule, 100.0, 30) == [str(d) for d in sorted(dues)]
-
-
-def test_what_is_requested_while_it_runs_goes_after_what_waited_at_its_end() -> None:
-    schedule = a_schedule()
-    schedule.add(key("a"), CHANGED, 0.0)
-    assert schedule.take(0.0) is not None
-    schedule.add(key("a"), CHANGED, 1.0)
-    schedule.add(key("b"), CHANGED, 2.0)
-
-    assert schedule.take(3.0) is None  # there is one worker
-    schedule.finish(key("a"), rests_until=3.0)
-
-    assert names(schedule, 3.0, 2) == ["b", "a"]
-
-
-def test_a_key_that_rests_does_not_start() -> None:
-    schedule = a_schedule(workers=2)
-    schedule.add(key("a"), CHANGED, 0.0)
-    assert schedule.take(0.0) is not None
-    schedule.add(key("a"), CHANGED, 0.0)
-    schedule.finish(key("a"), rests_until=4.0)
-    schedule.add(key("a"), DUE, 1.0)
-
-    assert (schedule.take(3.9), schedule.next_time()) == (None, 4.0)
-    assert started(schedule, 4.5) == Start(key("a"), CHANGED, 0.5)
 
 
 def test_the_first_of_a_tenant_waits_for_one_of_each_other_tenant_not_for_all() -> None:

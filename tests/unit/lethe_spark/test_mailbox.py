@@ -73,12 +73,6 @@ def settle(mailbox: Mailbox[str], now: float, left: str | None = None) -> str:
     return chosen.key
 
 
-def test_the_oldest_comes_first_whatever_its_key() -> None:
-    mailbox = a_mailbox(x=an_entry("a", second=3), y=an_entry("b", second=1), z=an_entry("c", second=2))
-
-    assert [take(mailbox), take(mailbox), take(mailbox), take(mailbox)] == ["y", "z", "x", None]
-
-
 def test_an_unreported_result_delays_the_later_runs_of_its_dataset_and_nothing_else() -> None:
     mailbox = a_mailbox(first=an_entry("a", 1), second=an_entry("a", 2))
     first = mailbox.take(10)

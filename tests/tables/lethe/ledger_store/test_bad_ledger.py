@@ -1,7 +1,8 @@
 """Ledgers that are not what they must be: a read refuses, naming the snapshot and the file, and never shows deleted rows."""
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,12 @@ from pyiceberg.table.update import SetCurrentSchemaUpdate
 from pyiceberg.types import IntegerType, StringType
 
 from tests.support.builders import a_batch, a_tombstone
-from tests.support.tables import SCHEMA, head, revert, rows, tombstone, values
+from tests.support.tables import SCHEMA, catalog_in, head, new_table, revert, rows, tombstone, values
 
 MANY = tuple(f"b-{n:05d}" for n in range(2000))  # enough for a chunk with an index, of several blocks
 
 
-@pytest.fixture
-def reverted(table: Table) -> Table:
+def with_reverts(table: Table) -> Table:
     """Batches A, B and many others, of which B and the many are taken back."""
     table.append(rows("A", "B", *MANY[-50:]))
     revert(table, "B", *MANY)
@@ -32,8 +32,32 @@ def reverted(table: Table) -> Table:
     return table
 
 
+@pytest.fixture
+def reverted(table: Table) -> Table:
+    return with_reverts(table)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    return with_reverts(new_table(catalog_in(tmp_path_factory.mktemp("whole"))))
+
+
+@pytest.fixture
+def damaged(whole: Table, tmp_path: Path) -> Iterator[Table]:
+    """A table whose ledger is whole again afterwards."""
+    ledger = ledger_of(whole)
+    shutil.copytree(ledger, tmp_path / "kept")
+    yield whole
+    shutil.rmtree(ledger)
+    shutil.copytree(tmp_path / "kept", ledger)
+
+
+def ledger_of(table: Table) -> Path:
+    return Path(table.location().removeprefix("file://"), names.LEDGER_FOLDER)
+
+
 def the_file(table: Table, kind: str) -> Path:
-    (found,) = Path(table.location().removeprefix("file://"), names.LEDGER_FOLDER).glob(f"*-{kind}")
+    (found,) = ledger_of(table).glob(f"*-{kind}")
     return found
 
 
@@ -94,33 +118,37 @@ def of_another_schema(path: Path) -> None:
     path.write_bytes(format.BATCHES.encode([a_batch(i) for i in ("B", *MANY)]).content)
 
 
+OF_A_ROOT = [
+    ("root.json", gone, "LedgerMissing"),
+    ("root.json", halved, "LedgerUnreadable"),
+    ("root.json", emptied, "LedgerUnreadable"),
+    ("root.json", of_other_bytes, "LedgerUnreadable"),
+    ("root.json", of_a_list, "LedgerUnreadable"),
+    ("root.json", of_another_version, "LedgerTooNew"),
+    ("root.json", of_another_table, "LedgerOfAnotherTable"),
+    ("root.json", without_a_part, "LedgerUnreadable"),
+    ("root.json", without_tombstones, "LedgerUnreadable"),
+    ("root.json", naming("../metadata/t.avro"), "LedgerUnreadable"),
+    ("root.json", naming("/etc/passwd"), "LedgerUnreadable"),
+    ("root.json", naming("file:///etc/passwd"), "LedgerUnreadable"),
+    ("root.json", naming(".."), "LedgerUnreadable"),
+]
+OF_A_PART = [
+    ("tombstones.avro", gone, "LedgerMissing"),
+    ("tombstones.avro", halved, "LedgerUnreadable"),
+    ("tombstones.avro", emptied, "LedgerUnreadable"),
+    ("tombstones.avro", of_other_bytes, "LedgerUnreadable"),
+    ("tombstones.avro", of_fewer_entries, "LedgerUnreadable"),
+    ("tombstones.avro", of_another_schema, "LedgerUnreadable"),
+]
+
+
 @pytest.mark.parametrize(
-    ("kind", "damage", "reason"),
-    [
-        ("root.json", gone, "LedgerMissing"),
-        ("root.json", halved, "LedgerUnreadable"),
-        ("root.json", emptied, "LedgerUnreadable"),
-        ("root.json", of_other_bytes, "LedgerUnreadable"),
-        ("root.json", of_a_list, "LedgerUnreadable"),
-        ("root.json", of_another_version, "LedgerTooNew"),
-        ("root.json", of_another_table, "LedgerOfAnotherTable"),
-        ("root.json", without_a_part, "LedgerUnreadable"),
-        ("root.json", without_tombstones, "LedgerUnreadable"),
-        ("root.json", naming("../metadata/t.avro"), "LedgerUnreadable"),
-        ("root.json", naming("/etc/passwd"), "LedgerUnreadable"),
-        ("root.json", naming("file:///etc/passwd"), "LedgerUnreadable"),
-        ("root.json", naming(".."), "LedgerUnreadable"),
-        ("tombstones.avro", gone, "LedgerMissing"),
-        ("tombstones.avro", halved, "LedgerUnreadable"),
-        ("tombstones.avro", emptied, "LedgerUnreadable"),
-        ("tombstones.avro", of_other_bytes, "LedgerUnreadable"),
-        ("tombstones.avro", of_fewer_entries, "LedgerUnreadable"),
-        ("tombstones.avro", of_another_schema, "LedgerUnreadable"),
-    ],
+    ("kind", "damage", "reason", "by_ranges"),
+    [*((*case, False) for case in (*OF_A_ROOT, *OF_A_PART)), *((*case, True) for case in OF_A_PART)],
 )
-@pytest.mark.parametrize("by_ranges", [False, True], ids=["whole", "by ranges"])
 def test_a_damaged_ledger_stops_the_read_and_names_the_snapshot_and_the_file(
-    reverted: Table,
+    damaged: Table,
     kind: str,
     damage: Callable[[Path], None],
     reason: str,
@@ -129,17 +157,17 @@ def test_a_damaged_ledger_stops_the_read_and_names_the_snapshot_and_the_file(
 ) -> None:
     if by_ranges:
         monkeypatch.setattr(ledger_store, "WHOLE_UP_TO_BYTES", 0)  # as of a chunk that is too large to fetch whole
-    path = the_file(reverted, kind)
+    path = the_file(damaged, kind)
     damage(path)
 
-    for read in (lambda: lethe.scan(reverted).to_arrow(), lambda: lethe.scan(reverted).count()):
+    for read in (lambda: lethe.scan(damaged).to_arrow(), lambda: lethe.scan(damaged).count()):
         with pytest.raises(LedgerError) as refused:
             read()
         assert refused.value.reason == reason
-        assert f"snapshot {head(reverted)}" in refused.value.message
+        assert f"snapshot {head(damaged)}" in refused.value.message
         assert path.name in refused.value.message
     # A snapshot from before that ledger is none of its business.
-    assert len(values(lethe.scan(reverted, snapshot_id=reverted.history()[0].snapshot_id))) == 52
+    assert len(values(lethe.scan(damaged, snapshot_id=damaged.history()[0].snapshot_id))) == 52
 
 
 def test_a_large_file_that_ends_between_two_blocks_is_not_taken_for_a_smaller_one(

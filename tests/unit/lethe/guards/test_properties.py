@@ -250,16 +250,18 @@ def test_each_property_that_pyiceberg_reads_was_reviewed() -> None:
     assert not unreviewed("pyiceberg", of_pyiceberg())
 
 
-@pytest.mark.parametrize("name", sorted(set(names_of("from-catalog"))))
-def test_a_catalog_may_answer_with_what_is_listed_so_and_with_no_host(name: str) -> None:
-    assert any(passes(name, value) for value in VALUES)
-    if name not in ("prefix", "namespace-separator") and "token" not in name and "-key" not in name:  # of any text
-        assert not passes(name, CANARY)
+def test_a_catalog_may_answer_with_what_is_listed_so_and_with_no_host() -> None:
+    names = set(names_of("from-catalog"))
+    of_any_text = {n for n in names if n in ("prefix", "namespace-separator") or "token" in n or "-key" in n}
+
+    assert {n for n in names if not any(passes(n, value) for value in VALUES)} == set()
+    assert {n for n in names - of_any_text if passes(n, CANARY)} == set()
 
 
-@pytest.mark.parametrize("name", sorted(set(names_of("of-table", "refused", "configuration"))))
-def test_nothing_else_that_a_catalog_answers_passes(name: str) -> None:
-    assert not any(passes(name, value) for value in (*VALUES, CANARY))
+def test_nothing_else_that_a_catalog_answers_passes() -> None:
+    others = set(names_of("of-table", "refused", "configuration"))
+
+    assert {n for n in others if any(passes(n, value) for value in (*VALUES, CANARY))} == set()
 
 
 @pytest.mark.parametrize("client", CLIENTS)

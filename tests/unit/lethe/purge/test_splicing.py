@@ -90,13 +90,13 @@ def check_random_files(folder: Path, writer: str, seeds: range) -> None:
 
 @pytest.mark.parametrize("writer", WRITERS)
 def test_random_files_read_the_same(tmp_path: Path, writer: str) -> None:
-    check_random_files(tmp_path, writer, range(5))
+    check_random_files(tmp_path, writer, range(2))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("writer", WRITERS)
 def test_many_random_files_read_the_same(tmp_path: Path, writer: str) -> None:
-    check_random_files(tmp_path, writer, range(5, 350))
+    check_random_files(tmp_path, writer, range(2, 350))
 
 
 def test_row_groups_of_two_files_become_one_file(tmp_path: Path) -> None:

@@ -43,19 +43,6 @@ def test_versions_that_expired_are_a_gap_and_the_net_changes_follow(
     assert view_of(sink.received) == history.states()
 
 
-def test_expired_versions_before_the_next_one_are_no_gap_if_none_is_missing(
-    history: LedgerHistory, sink: RememberingSink
-) -> None:
-    first = history.commit(a_batch("A"))
-    publish(history, sink)
-    history.commit(a_batch("B"))
-    history.expire(first, files=False)  # its root is kept for an hour
-
-    publish(history, sink)
-
-    assert told(sink.received[2:]) == [("batch.promoted", "B")]
-
-
 def test_if_the_published_version_is_gone_the_present_state_of_what_is_newer_follows_a_gap(
     history: LedgerHistory, sink: RememberingSink
 ) -> None:
@@ -92,27 +79,6 @@ def test_a_rollback_is_told_with_what_it_changes_and_the_new_line_follows(
     ]
     assert len({e.id for e in sink.received}) == len(sink.received)
     assert view_of(sink.received) == history.states()
-
-
-def test_going_back_and_forth_uses_no_id_twice(history: LedgerHistory, sink: RememberingSink) -> None:
-    a, b = history.commit(a_batch("A")), history.commit(a_batch("B"))
-    for head in (b, a, b, a):
-        history.roll_back(head)
-        publish(history, sink)
-
-    assert len({e.id for e in sink.received}) == len(sink.received)
-    assert view_of(sink.received) == {"A": "promoted"}
-
-
-def test_a_rollback_to_before_the_first_ledger_forgets_all(history: LedgerHistory, sink: RememberingSink) -> None:
-    bare = history.append_of_another()
-    history.commit(a_batch("A"))
-    publish(history, sink)
-    history.roll_back(bare)
-
-    publish(history, sink)
-
-    assert told(sink.received[2:]) == [("table.rolled-back", ""), ("batch.forgotten", "A")]
 
 
 def test_another_table_at_the_same_location_starts_again_and_names_the_one_before(
