@@ -1,13 +1,12 @@
 """What changes metadata alone is carried out without a pod of its own: by the committer of the namespace."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from tests.cluster.install import NAMESPACE
 from tests.cluster.kube import Cluster
 from tests.cluster.lake import a_table_of, rows_of
-from tests.cluster.story import A_JOB, RUN_SECONDS, WARM, ClusterStory
+from tests.cluster.story import WARM, ClusterStory
 
 pytestmark = pytest.mark.cluster
 
@@ -81,31 +80,6 @@ def test_the_committer_is_killed_among_many_and_each_is_carried_out_once(there: 
     assert story.lake.rows(story.table) == story.expected
     assert [r["rowsDeleted"] for r in results] == [3] * len(numbers)
     assert len({t["id"] for t in story.lake.tombstones(story.table)}) == len(numbers)
-
-
-@pytest.fixture
-def gone(cluster: Cluster) -> Iterator[Cluster]:
-    cluster.run("scale", COMMITTER, "--replicas=0")
-    cluster.run("wait", "--for=delete", "pod", "-l", PODS, "--timeout=60s")
-    yield cluster
-    cluster.run("scale", COMMITTER, "--replicas=1")
-
-
-@pytest.mark.long
-def test_without_a_committer_a_job_does_it(gone: Cluster, story: ClusterStory) -> None:
-    """Whether it was asked before its Lease ran out, or not at all."""
-    before = set(story.jobs())
-    gone.patch(story.dataset, {"spec": {"runTemplate": A_JOB}})
-    reverts(story, 50)
-
-    story.wait_for_success("b50", within_seconds=RUN_SECONDS)
-
-    assert story.lake.rows(story.table) == story.expected
-    assert len(set(story.jobs()) - before) == 1
-    mailbox = gone.get("configmap/lethe-committer")
-    assert mailbox is not None
-    assert mailbox["metadata"]["namespace"] == NAMESPACE
-    assert not mailbox.get("data")
 
 
 def test_it_may_write_only_its_own_mailbox(there: Cluster) -> None:

@@ -5,13 +5,11 @@ import json
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import lethe
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from tests.local.cluster import LocalCluster
 from tests.local.lake import Lake, orders, restatement
@@ -212,28 +210,6 @@ def test_a_second_one_on_the_folder_is_refused(dataset: Lake) -> None:
 
     assert refused.returncode == 10
     assert "AlreadyRunning" in refused.stderr
-
-
-WRONG = {
-    "a typo in a field": (
-        {"spec": {"datasetRef": {"name": "orders"}, "operation": "Revert", "batchId": ["a"]}},
-        'unknown field "spec.batchId" (did you mean "batchIds"?)',
-    ),
-    "another version": (
-        {"apiVersion": "lethe.dev/v1"},
-        "Restatement has the apiVersion lethe.dev/v1. This version of Lethe has lethe.dev/v1alpha1.",
-    ),
-}
-
-
-@pytest.mark.parametrize(("changes", "said"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_in_a_file_is_named(dataset: Lake, tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    file = tmp_path / "wrong.yaml"
-    file.write_text(yaml.safe_dump({**restatement("wrong", "Revert"), **changes}))
-
-    refused = dataset.run("apply", "-f", str(file))
-
-    assert (refused.returncode, said in refused.stderr) == (10, True), refused.stderr
 
 
 @pytest.mark.long

@@ -1,28 +1,21 @@
 """The gateway's HTTP server and clients that keep to no rules."""
 
 import asyncio
-import json
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import quote
 
 import pytest
-from lethe.buffer.batch_rows import BatchRow
 from lethe_gateway.app import create_app
 from lethe_gateway.main import server
 from lethe_gateway.services import Services
 from lethe_gateway.settings import CallerLimits, GatewaySettings
-from lethe_gateway.tables.records import BatchFacts
 
-from tests.support.builders import NOW
 from tests.support.gateway_lake import DATASET_STATUS
 from tests.support.gateway_parts import TOKEN, OneTable, Resources, Rights, Writer
 from tests.support.raw_http import RawClient
 from tests.support.resources import a_dataset_body
 
-CLOSE = "Connection: close"
-START = "\U0001f600" * 255
 UPLOADS = "POST /v1/namespaces/ns/datasets/flights/uploads HTTP/1.1"
 FILE = f"PUT /v1/namespaces/ns/datasets/flights/uploads/{'0' * 32}/files/0 HTTP/1.1"
 
@@ -120,26 +113,6 @@ def test_a_body_that_stops_is_refused_and_its_connection_ends(
     answer = client.send(client.request(UPLOADS, "Content-Length: 1000", body=b"{"))
 
     assert (answer.status, b"body-too-slow" in answer.content) == (408, True)
-
-
-def test_a_batch_with_the_longest_id_is_found_by_its_path(gateway: Callable[..., Gateway]) -> None:
-    """1,024 bytes are 3,072 characters of a path, and as many of a page's cursor."""
-    unknown = dict.fromkeys(BatchFacts.__dataclass_fields__)
-    rows = [BatchRow(START + end, "promoted", NOW) for end in ("\U0001f600", "\U0001f601")]
-    facts = {r.batch_id: BatchFacts(**{**unknown, "row": r, "shows_head": True}) for r in rows}
-    client = gateway(OneTable(rows, facts=facts)).client
-    batches = "/v1/namespaces/ns/datasets/flights/batches"
-
-    def get(path: str) -> Any:
-        answer = client.send(client.request(f"GET {path} HTTP/1.1"), until_closed=False)
-        assert answer.status == 200, answer.content[:300]
-        return json.loads(answer.content.partition(b"\r\n\r\n")[2])
-
-    first = get(f"{batches}?limit=1")
-    second = get(f"{batches}?limit=1&cursor={first['nextCursor']}")
-
-    assert {p["items"][0]["id"] for p in (first, second)} == facts.keys()
-    assert [get(f"{batches}/{quote(i, safe='')}")["id"] for i in facts] == list(facts)
 
 
 def test_headers_that_come_byte_by_byte_end_the_connection(gateway: Callable[..., Gateway]) -> None:

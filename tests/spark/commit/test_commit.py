@@ -22,7 +22,6 @@ from lethe_spark.jvm.commit import (
 from lethe_spark.jvm.errors import JvmError, is_away
 from lethe_spark.jvm.metadata import expire, remove_files
 from lethe_spark.jvm.scan_tasks import scan_files, write_uncommitted
-from lethe_spark.jvm.spark_table import SparkTable
 from pyiceberg.table import update
 
 from tests.spark.support.flights import Flights, find_files
@@ -191,11 +190,6 @@ def test_a_defect_in_the_check_is_raised_as_itself_and_nothing_lands(
     assert ledgers(flights) == []
 
 
-def test_a_table_that_is_not_there_is_none(flights: Flights) -> None:
-    assert SparkTable.load(flights.spark, "lite", "air.nowhere") is None
-    assert SparkTable.load(flights.spark, "lite", "nowhere.flights") is None
-
-
 def test_preparing_a_table_twice_changes_it_once(make_flights: Callable[..., Flights]) -> None:
     flights = make_flights(partition_by=())
     before = flights.table.metadata_location
@@ -210,17 +204,6 @@ def test_preparing_a_table_twice_changes_it_once(make_flights: Callable[..., Fli
         known[names.CLAIM],
     ) == ("full", "range", "air/other")
     assert before != flights.table.metadata_location
-
-
-def test_a_table_without_the_batch_column_cannot_be_prepared(flights: Flights) -> None:
-    with pytest.raises(InputError, match=r"BatchColumnMissing: .*'batch'.* its columns are v, day, batch_id"):
-        flights.table.ensure_layout("batch")
-
-
-def test_a_wrong_column_list_names_the_field_to_correct(flights: Flights, make_flights: Callable[..., Flights]) -> None:
-    _ = flights
-    with pytest.raises(InputError, match=r"InvalidTableDefinition: .*spec\.table\.create"):
-        make_flights(schema="v bigint batch_id")
 
 
 def test_an_unreachable_catalog_is_distinguished_from_a_failure_of_spark(flights: Flights) -> None:

@@ -1,6 +1,5 @@
 """Tables whose files are opened with credentials that a REST catalog vends, and that expire while they are in use."""
 
-import pickle
 from collections.abc import Iterator
 
 import lethe
@@ -8,11 +7,7 @@ import lethe_spark
 import pytest
 from lethe.iceberg import catalogs
 from lethe.storage import vended
-from lethe.storage.s3 import s3_client
 from lethe_spark.apps.session import make_session
-from pyiceberg.io import load_file_io
-from pyiceberg.manifest import ManifestEntry
-from pyiceberg.table import StaticTable, Table
 from pyspark.sql import SparkSession
 
 from tests.spark.support.story import ALL_GONE, Story, of_arrow, of_batches, of_spark
@@ -51,37 +46,6 @@ def a_story(
     return story
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "with_endpoint", [pytest.param(True, id="endpoint", marks=pytest.mark.long), pytest.param(False, id="table")]
-)
-def test_files_of_a_table_are_opened_and_listed_long_after_the_first(
-    spark: SparkSession, lake: Lake, vending: Vending, with_endpoint: bool
-) -> None:
-    """By PyIceberg from a table that was loaded, by PyIceberg from a metadata file, in another process, and by boto3."""
-    story, vault = a_story(spark, lake, vending, with_endpoint), vending.vault
-    table = story.table()
-    location = table.metadata_location
-    properties = vended.of_table(catalogs.properties(story.catalog), story.name)
-    static, client, io = (
-        StaticTable.from_metadata(location, dict(properties)),
-        s3_client(properties),
-        load_file_io(properties, location),
-    )
-    keys = [o["Key"] for o in client.list_objects_v2(Bucket=vending.bucket)["Contents"]]
-    vault.refused, known = 0, vault.asked.copy()
-
-    for _ in range(2):
-        vault.outlive()
-
-        assert of_arrow(lethe.scan(table).to_arrow()) == of_batches("A", "B")
-        assert [e.data_file.record_count for e in entries(static)] == [4, 4]
-        assert pickle.loads(pickle.dumps(io)).new_input(location).exists()
-        assert [o["Key"] for o in client.list_objects_v2(Bucket=vending.bucket)["Contents"]] == keys
-    assert vault.refused == 0
-    assert (vault.asked - known).keys() == ({"credentials"} if with_endpoint else {"table"})
-
-
 def test_runs_outlive_the_credentials_that_they_begin_with(spark: SparkSession, lake: Lake, vending: Vending) -> None:
     story, vault = a_story(spark, lake, vending, with_endpoint=True), vending.vault
     make_session(story.catalog)
@@ -93,9 +57,3 @@ def test_runs_outlive_the_credentials_that_they_begin_with(spark: SparkSession, 
 
     assert of_arrow(lethe.scan(story.full_name).to_arrow()) == of_batches("B", "C")
     assert of_spark(lethe_spark.read(spark, story.full_name)) == of_batches("B", "C")
-
-
-def entries(table: Table) -> list[ManifestEntry]:
-    head = table.current_snapshot()
-    assert head is not None
-    return [e for m in head.manifests(table.io) for e in m.fetch_manifest_entry(table.io)]

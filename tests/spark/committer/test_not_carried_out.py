@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from lethe.base import names
-from lethe.contract.run import AllowedOperation, RunBoundary, TableRef
+from lethe.contract.run import TableRef
 from lethe_spark.jvm.spark_table import SparkTable
 from pyspark.sql import SparkSession
 
-from tests.spark.committer.runs import ALL, a_revert, an_undo, begun
+from tests.spark.committer.runs import a_revert, an_undo, begun
 from tests.spark.parameters import some
 from tests.spark.support.mailbox import Process
 from tests.spark.support.story import Story, of_batches
@@ -73,23 +73,6 @@ def test_a_table_of_another_dataset_is_refused_for_good(story: Story, namespace:
     result = namespace.carried_out(spec.model_copy(update={"dataset": other_dataset}))
 
     assert (result.reason, result.permanent) == ("TableClaimed", True)
-
-
-def test_what_is_outside_its_boundary_is_refused_for_good(story: Story, namespace: Namespace) -> None:
-    """An operation that is withheld, and a table that lies elsewhere."""
-    withheld = RunBoundary(operations=(AllowedOperation.REPLAY, AllowedOperation.CREATE_TABLE))
-    buffer_only = RunBoundary(uris=(story.buffer.uri,))
-    asked = [
-        a_revert(story, "A", name=name).model_copy(update={"boundary": boundary})
-        for name, boundary in (("withheld", withheld), ("elsewhere", buffer_only))
-    ]
-
-    results = [namespace.carried_out(spec) for spec in asked]
-
-    assert [(r.outcome, r.reason, r.permanent) for r in results] == [("Failed", "OutsideBoundary", True)] * 2
-    assert "spec.operation Revert is outside the boundary operations of namespace air" in results[0].message
-    assert f"the table's location {story.table().location()} is outside the boundary uris" in results[1].message
-    assert story.states() == dict.fromkeys(ALL, "promoted")
 
 
 def test_a_group_changes_nothing_on_a_table_that_was_rolled_back_since_it_was_asked_for(

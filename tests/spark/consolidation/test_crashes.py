@@ -165,31 +165,6 @@ def test_a_batch_that_a_cherry_pick_brought_back_is_not_loaded_a_second_time(
     assert (entry.rows, len(entry.objects) > 0) == (4, True)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("format_version", [2, 3])
-def test_it_is_known_by_its_files_when_the_snapshot_that_was_copied_is_gone(
-    make_story: MakeStory, format_version: int
-) -> None:
-    """Nothing says any more which batches that commit brought: the rows do."""
-    story = make_story(format_version=format_version)
-    before = story.head().snapshot_id
-    story.consolidate("B", "C")
-    rolled_back_and_cherry_picked(story, before)
-    expire_unreferenced(story)
-
-    story.consolidate("C")
-    story.consolidate("B")
-
-    wanted = of_batches("A", "B", "C")
-    wanted.update(STRANGE)
-    story.check_reads(wanted)
-    entries = story.ledger().batches
-    assert [(i, str(e.state), e.rows, e.objects) for i, e in sorted(entries.items()) if i != "A"] == [
-        ("B", "promoted", 4, ()),
-        ("C", "promoted", 4, ()),
-    ]
-
-
 def test_staged_files_that_another_tool_published_are_not_loaded_by_another_run(make_story: MakeStory) -> None:
     story = make_story()
     run = story.consolidation("B", "C")

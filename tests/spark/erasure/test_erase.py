@@ -417,35 +417,3 @@ def test_an_erase_waits_for_an_approved_batch_and_one_that_it_did_not_search_is_
     assert (result.succeeded, result.rows_erased) == (True, 1)
     assert (refused.succeeded, refused.reason) == (False, "ErasedSince")
     story.check_reads(but(somebody, batches=("A", "B", "D", "late")))
-
-
-@moments(STEPS)
-def test_an_erase_that_another_run_carries_out_at_the_same_moment_is_done_once(story: Names, step: str) -> None:
-    request = story.an_erase(*(name_of(v) for _, v, _ in GONE))
-    theirs: list[RunResult] = []
-    again = story.restatement(request).model_copy(update={"run_id": "f" * 32})
-
-    mine = story.run(story.restatement(request), **{step: lambda: theirs.append(story.run(again))})
-
-    assert (mine.outcome, mine.requests) == ("AlreadyCommitted", theirs[0].requests)
-    assert len(story.snapshots()) == 2
-    assert story.written_by(story.restatement(request)) == []  # what it wrote in vain
-    assert story.written_by(again) != []
-    story.check_reads(but(*GONE))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("format_version", [2, 3])
-def test_survivors_written_by_another_partition_spec_are_hidden_by_tombstones_of_before(
-    spark: SparkSession, lake: Lake, format_version: int
-) -> None:
-    """The ledger remembers in which partitions a batch lies; its rows have moved to others."""
-    story = Names.begin(spark, lake, format_version=format_version).filled()
-    story.revert("A")
-    story.sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(3, v)")
-
-    story.erase(*GONE)
-
-    story.check_reads(but(*GONE, batches=("B", "D")))
-    story.revert("B", name="second")
-    story.check_reads(but(*GONE, batches=("D",)))

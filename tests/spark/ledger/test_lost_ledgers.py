@@ -150,20 +150,6 @@ def test_rows_from_before_the_first_ledger_are_read_for_ever(spark: SparkSession
     assert of_spark(lethe_spark.read(spark, story.full_name)) == before
 
 
-def test_the_first_commit_records_since_when_the_table_has_ledgers(spark: SparkSession, lake: Lake) -> None:
-    """In the commit itself: in between, a crash would leave a table that refuses what foreign writers wrote before any ledger."""
-    story = Story.begin(spark, lake)
-    story.put("A")
-
-    story.consolidate("A")
-
-    table = story.table()
-    carriers = [s for s in table.snapshots() if s.summary is not None and s.summary.get(names.LEDGER)]
-    first = min(carriers, key=lambda s: s.sequence_number or 0)
-    assert table.properties[names.LEDGER_BEGUN] == str(table.metadata.table_uuid)
-    assert int(table.properties[names.LEDGER_SINCE]) == (first.sequence_number or 0) - 1
-
-
 def accept(story: Story, ledger: str | None = None) -> None:
     """What the operator launches when the annotation names the head."""
     table = story.table()

@@ -231,21 +231,6 @@ def test_an_undo_does_not_bring_back_what_was_erased_under_the_mask(native: Nati
     assert native.plain() == of_batches("B", "D")
 
 
-@pytest.mark.long
-def test_an_undo_does_not_bring_back_a_row_that_was_erased_beside_a_visible_one(native: Native) -> None:
-    """On version 2 the Erase rewrites the file of the visible row only. The other file still has the hidden one."""
-    names = native.seen_as(Names)
-    native.revert("A")
-    hidden, visible = row("A", 1), row("B", 2)
-    assert hidden[2] != visible[2]
-
-    assert names.erase(hidden, visible).succeeded
-
-    undone = native.undo()
-    assert (undone.succeeded, undone.reason) == (False, "AlreadyPurged")
-    assert native.plain() == of_batches("B", "D") - Counter([visible])
-
-
 # --- later commits --------------------------------------------------------------------------------------------------
 
 

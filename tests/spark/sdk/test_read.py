@@ -69,10 +69,6 @@ def test_a_time_means_the_head_of_that_moment(flights: Flights) -> None:
         lethe_spark.read(flights.spark, flights.full_name, as_of=then - timedelta(days=1))
 
 
-def test_an_empty_table_is_read_as_empty(flights: Flights) -> None:
-    assert lethe_spark.read(flights.spark, flights.full_name).count() == 0
-
-
 def test_a_name_without_a_catalog_or_with_an_unknown_one_is_refused(flights: Flights) -> None:
     with pytest.raises(InputError, match=r"InvalidRead: 'air\.flights': expected catalog\.namespace\.table"):
         lethe_spark.read(flights.spark, "air.flights")
@@ -202,12 +198,6 @@ def test_a_filter_that_iceberg_cannot_evaluate_still_selects_rows(mixed: Flights
     found = rows_of(lethe_spark.read(mixed.spark, mixed.full_name, filter=filter))
 
     assert found == (wanted if filter == "true" else Counter({k: n for k, n in wanted.items() if k[1] == 2}))
-
-
-def test_a_filter_that_is_none_is_refused(mixed: Flights) -> None:
-    for wrong in ("nope = 1", "v ="):
-        with pytest.raises(InputError, match="InvalidRead: filter="):
-            lethe_spark.read(mixed.spark, mixed.full_name, filter=wrong)
 
 
 def test_a_view_is_read_by_sql(mixed: Flights) -> None:

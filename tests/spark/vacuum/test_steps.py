@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 
 from tests.spark.parameters import pairs, some
 from tests.spark.support.built_once import built_once
-from tests.spark.support.native_deletes import Native
 from tests.spark.support.story import Row, Story, of_batches
 from tests.support.lake import Lake
 from tests.support.steps import Killed, die
@@ -119,35 +118,3 @@ def test_commits_of_others_during_a_step_lose_nothing_and_no_deleted_row_returns
     assert story.tombstones() == set()
     assert story.in_files().keys() == {b for b, _, _ in wanted}
     story.check_reads(wanted)
-
-
-# --- masks ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-@built_once
-def masked(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Native:
-    """A, B and D lie in a common file for each of two days, E in others; A was reverted. Deletes are native, too."""
-    story = Native.begin(spark, lake, deletes=request.param).filled()
-    story.revert("A")
-    return story
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("masked", ["DeletionVectors", "PositionDeletes"], indirect=True)
-def test_rows_masked_between_two_steps_are_purged_by_the_second_and_reported_as_deleted(masked: Native) -> None:
-    """The step reads its files without those rows: they are gone, though the run is not about them, and nobody can undo that."""
-    result = masked.run(in_steps(masked), step_2=lambda: masked.revert("B", name="meanwhile"))
-
-    assert (result.steps, result.tombstones_purged, masked.tombstones(), masked.purged_by_head()) == (
-        2,
-        1,
-        {"B"},
-        {"A", "B"},
-    )
-    assert masked.plain() == of_batches("D", "E")
-    undone = masked.undo("meanwhile")
-    assert (undone.succeeded, undone.reason) == (False, "AlreadyPurged")
-    masked.vacuum(key="after")
-    assert masked.tombstones() == set()
-    masked.check_native(of_batches("D", "E"))

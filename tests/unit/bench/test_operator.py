@@ -68,13 +68,6 @@ def test_a_copy_of_a_table_of_batches_shows_the_copied_ledger() -> None:
     assert batches["snapshots"][0]["summary"][names.TRACKING_LEDGER] in objects
 
 
-def test_copies_have_nothing_in_common_but_what_they_share_with_the_template() -> None:
-    one, other = (dict(a_template().objects(Copy(i))) for i in (1, 5))
-
-    assert not one.keys() & other.keys()
-    assert Copy(1).uuid != Copy(5).uuid
-
-
 def a_status(copy: Copy) -> dict[str, Any]:
     return {
         "metadata": {"name": copy.name, "generation": 2},
@@ -124,20 +117,6 @@ def test_the_process_has_the_settings_of_the_deployment() -> None:
     deployment = {"spec": {"template": {"spec": {"containers": [{"env": env}]}}}}
 
     assert environment_of(deployment, "system") == {"LETHE_RESYNC_SECONDS": "15", "POD_NAMESPACE": "system"}
-
-
-def test_every_part_has_a_goal_and_a_view() -> None:
-    parts = set(operator.SUITE.parts)
-
-    assert set(operator.LIMITS) | {"vacuum", "consecutive"} == parts
-    assert {part for view in operator.SUITE.views for part in view.parts} == parts
-
-
-def test_a_part_that_failed_or_was_skipped_meets_no_goal() -> None:
-    failed = {"datasets": 10, "seconds": 1.0, "error": "2 statuses are not correct"}
-    parts: dict[str, Any] = {"creation": {"results": [failed]}, "warm": {"results": [{"skipped": "there are none"}]}}
-
-    assert [(g["measured"], g["met"]) for g in operator.goals(parts)] == [(None, report.UNKNOWN)] * 2
 
 
 def test_launches_are_held_only_if_they_are_in_time() -> None:

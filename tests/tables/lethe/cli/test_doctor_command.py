@@ -92,15 +92,6 @@ def test_a_damaged_root_is_reported_and_hides_no_other_finding(flights: Kept, le
     assert found.keys() >= {"LedgerUnreadable", "BareHead"}
 
 
-def test_a_renamed_batch_column_is_found_by_its_field_id(flights: Kept, lethe: Lethe) -> None:
-    prepare(flights)
-    flights.commit("A")
-    with flights.table.update_schema() as update:
-        update.rename_column("batch_id", "load")
-
-    assert "is now called load, not batch_id" in findings(lethe)[1]["BatchColumnRenamed"]
-
-
 def test_a_batch_column_that_was_dropped_is_an_error_also_when_another_has_its_name(
     flights: Kept, lethe: Lethe
 ) -> None:

@@ -34,14 +34,6 @@ def test_rows_of_batches_taken_back_are_left_out(flights: Kept, lethe: Lethe) ->
     assert values(lethe("read", NAME, "--format", "json", "--as-of", later)) == [1, 2]
 
 
-def test_columns_rows_and_their_number_may_be_chosen(flights: Kept, lethe: Lethe) -> None:
-    flights.append("A", "B", "C")
-
-    result = lethe("read", NAME, "--format", "json", "--columns", "batch_id", "--filter", "v >= 1", "--limit", "1")
-
-    assert result.output.splitlines() == ['{"batch_id": "B"}']
-
-
 def test_csv_is_what_a_csv_reader_reads(flights: Kept, lethe: Lethe) -> None:
     flights.append('quoted "A", with a comma', "B")
 

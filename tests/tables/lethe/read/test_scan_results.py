@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError, LedgerError
 from lethe.read.data_file import Reading
-from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import GreaterThan
 from pyiceberg.table import Table
 
-from tests.support.tables import kinds, new_table, revert, rows, values
+from tests.support.tables import kinds, revert, rows, values
 
 
 @pytest.fixture
@@ -195,22 +193,6 @@ def test_a_lost_ledger_is_an_error_of_lethe_and_not_of_the_library(flights: Tabl
     assert raised.value.reason == "LedgerMissing"
 
 
-class Tags(HTMLParser):
-    """The tags and the text of a document."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.words: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        del attrs
-        self.tags.add(tag)
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-
 def test_a_scan_is_shown_without_reading_and_without_the_values_of_its_filter(
     flights: Table, opened: list[str]
 ) -> None:
@@ -222,24 +204,3 @@ def test_a_scan_is_shown_without_reading_and_without_the_values_of_its_filter(
         assert "private" not in shown
     assert repr(scan).endswith("v int64, batch_id large_string)")
     assert opened == []
-
-
-def test_names_of_columns_cannot_be_markup(catalog: Catalog) -> None:
-    """The name of a column must not run a script in the notebook of a reader."""
-    name = "<script>alert(1)</script>"
-    table = new_table(catalog, "air.odd", pa.schema([(name, pa.int64()), ('"&', pa.string())]))
-    document = Tags()
-
-    document.feed(lethe.scan(table)._repr_html_())
-
-    assert document.tags == {"div", "b", "table", "thead", "tbody", "tr", "th", "td"}
-    assert {name, '"&'} <= set(document.words)
-
-
-def test_the_repr_of_a_wide_table_is_short(catalog: Catalog) -> None:
-    wide = pa.schema([(f"{'column' * 20}_{n}", pa.list_(pa.struct([("x" * 300, pa.int64())]))) for n in range(300)])
-    table = new_table(catalog, "air.wide", wide)
-
-    assert len(repr(lethe.scan(table))) < 600
-    assert repr(lethe.scan(table)).endswith("more columns)")
-    assert "and 250 more columns" in lethe.scan(table)._repr_html_()

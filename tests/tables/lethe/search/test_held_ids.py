@@ -75,17 +75,6 @@ def test_rows_that_another_engine_deleted_are_not_held(table: Table) -> None:
     assert pq.read_table(file.path.removeprefix("file://"), partitioning=None).num_rows == 1
 
 
-def test_a_renamed_batch_column_is_found_by_its_field(table: Table) -> None:
-    table.append(rows("A", "C"))
-    field_id = observe(table, "batch_id").batch_field_id
-    with table.update_schema() as change:
-        change.rename_column("batch_id", "load_id")
-    table.refresh()
-
-    assert field_id is not None
-    assert held_ids(table, head(table), field_id, ["A", "B"]) == {"A"}
-
-
 def test_only_the_named_files_are_searched(table: Table) -> None:
     table.append(rows("A", "A"))
     table.append(rows("B", "D"))

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 from lethe.base import names
-from lethe.kube import CONFIG_MAPS, DATASETS
+from lethe.kube import CONFIG_MAPS
 from lethe_operator.cluster.time_limit import Limiter
 from lethe_operator.publish.cursor import Cursor, Move, PublishedPosition, PublishingStep
 from lethe_operator.publish.delivery import FailureScope, SinkError
@@ -135,17 +135,6 @@ def test_a_refused_message_is_a_condition_that_goes_away(lake: SmallLake, publis
     wait_for(lambda: publishing.changed)
     publishing.reconcile(FLIGHTS)
     assert (publishing.condition()["status"], publishing.condition()["reason"]) == ("True", "EventsDelivered")
-
-
-def test_a_deleted_dataset_is_forgotten(lake: SmallLake, publishing: Publishing) -> None:
-    lake.commit()
-    publishing.reconcile(FLIGHTS)
-    wait_for(lambda: len(publishing.sink.received) == 1)
-    lake.cluster.delete(DATASETS, "ns", "flights")
-
-    publishing.reconcile(FLIGHTS)
-
-    assert publishing.publisher.lags() == []
 
 
 def test_the_time_of_enabling_is_kept_by_the_first_who_writes_it(lake: SmallLake) -> None:
