@@ -67,6 +67,7 @@ def _called(traceback: TracebackType | None) -> Iterator[FunctionType]:
         traceback = traceback.tb_next
 
 
+@cache  # the search goes through all objects of the process
 def _function_of(code: CodeType) -> FunctionType:
     return next(user for user in gc.get_referrers(code) if isinstance(user, FunctionType))
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import pytest
@@ -35,9 +35,11 @@ class _OnlyPython(subprocess.Popen):  # type: ignore[type-arg]
         super().__init__(args, *others, **named)
 
 
-@pytest.fixture(autouse=True)
-def _needs_nothing_but_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket.socket, "listen", _refuse("a server", "tests/services"))
-    monkeypatch.setattr(SqlCatalog, "__init__", _refuse("a table", "tests/tables"))
-    monkeypatch.setattr(tracemalloc, "start", _refuse("tracemalloc", "tests/long"))
-    monkeypatch.setattr(subprocess, "Popen", _OnlyPython)
+@pytest.fixture(scope="package", autouse=True)
+def _needs_nothing_but_python() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "listen", _refuse("a server", "tests/services"))
+        patch.setattr(SqlCatalog, "__init__", _refuse("a table", "tests/tables"))
+        patch.setattr(tracemalloc, "start", _refuse("tracemalloc", "tests/long"))
+        patch.setattr(subprocess, "Popen", _OnlyPython)
+        yield

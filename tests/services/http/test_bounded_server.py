@@ -30,15 +30,15 @@ class Served:
         self.client, self.line, self.most = client, line, most
 
 
-@pytest.fixture
-def local_api(tmp_path: Path) -> Iterator[Served]:
-    with api_server.running(tmp_path) as server:
+@pytest.fixture(scope="module")
+def local_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with api_server.running(tmp_path_factory.mktemp("api")) as server:
         headers = {"Authorization": f"Bearer {server.folder.token}"}
         client = RawClient(server.port, server.folder.certificate[0], headers)
         yield Served(client, f"POST {CONFIG_MAPS} HTTP/1.1", MAX_BODY_BYTES)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def folder_server() -> Iterator[Served]:
     server = FolderServer(None)  # type: ignore[arg-type]
     client = RawClient(int(server.uri.rpartition(":")[2]), headers={TOKEN: server.token})
@@ -46,7 +46,7 @@ def folder_server() -> Iterator[Served]:
     server.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def metrics() -> Iterator[Served]:
     registry = CollectorRegistry()
     Gauge("lethe_answer", "Of all.", registry=registry).set(42)
@@ -107,7 +107,7 @@ def test_the_token_is_checked_before_the_body_is_read(
 
 def test_a_client_that_asks_before_it_sends_the_body_gets_the_answer_at_once(local_api: Served) -> None:
     """curl and Go send `Expect: 100-continue`, and the body only after that was answered."""
-    client, body = local_api.client, json.dumps(a_config_map("a")).encode()
+    client, body = local_api.client, json.dumps(a_config_map("asked")).encode()
     headers = ("Expect: 100-continue", CLOSE)
 
     refused = client.send(client.request(local_api.line, *headers, f"Content-Length: {len(body)}", with_own=False))
@@ -142,10 +142,10 @@ def test_what_follows_a_refused_request_is_not_read_as_another_one(local_api: Se
 
 def test_requests_of_one_connection_are_answered_one_after_the_other(local_api: Served) -> None:
     client = local_api.client
-    bodies = [json.dumps(a_config_map(name)).encode() for name in ("a", "b")]
+    bodies = [json.dumps(a_config_map(name)).encode() for name in ("first", "second")]
     requests = [client.request(local_api.line, f"Content-Length: {len(b)}", body=b) for b in bodies]
 
-    answer = client.send(b"".join([*requests, client.request(f"GET {CONFIG_MAPS}/a HTTP/1.1", CLOSE)]))
+    answer = client.send(b"".join([*requests, client.request(f"GET {CONFIG_MAPS}/first HTTP/1.1", CLOSE)]))
 
     assert [answer.content.count(f"HTTP/1.1 {status}".encode()) for status in (201, 200)] == [2, 1]
 
@@ -173,7 +173,7 @@ def test_bodies_that_are_no_json_are_refused_and_the_server_goes_on(local_api: S
         return client.send(client.request(local_api.line, CLOSE, f"Content-Length: {len(body)}", body=body)).status
 
     assert [sent(b) for b in (b"{", b"\xff", b"[" * 100_000)] == [400, 400, 400]
-    assert sent(json.dumps(a_config_map("a")).encode()) == 201
+    assert sent(json.dumps(a_config_map("after")).encode()) == 201
 
 
 # --- time and numbers ---

@@ -34,7 +34,7 @@ SEEDS = tuples(
     *((1, Deletes.LEDGER), (3, POSITIONS), (7, VECTORS)),
 )
 BATCHES = "ABCD"
-CONDITIONS = 12
+CONDITIONS = 4
 
 
 @pytest.mark.parametrize(("seed", "deletes"), SEEDS)
@@ -56,7 +56,7 @@ def test_all_readers_and_all_rewrites_agree_on_every_row(
     table.undo("B", "two")
     if table.hides_natively:
         table.check_plain("after an Undo")
-    table.check(conditions[:4])
+    table.check(conditions)
 
     table.done("purge", alone(table.story) if seed % 2 else table.story.vacuum())
     table.check_plain("after a purge")
@@ -64,7 +64,7 @@ def test_all_readers_and_all_rewrites_agree_on_every_row(
 
     replace_by_keys(table)
     table.check_plain("after a Replay by keys")
-    table.check(conditions[:4])
+    table.check(conditions)
 
     table.done("compaction", maintain(table.story, compact_small_files=True, expire_snapshots=False, key="2"))
     table.check_plain("after a compaction")
