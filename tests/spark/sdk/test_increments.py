@@ -3,6 +3,7 @@ appended, minus the deleted."""
 
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Literal
 
 import lethe
@@ -115,6 +116,30 @@ def test_published_staged_batches_are_appended_when_they_are_published(story: St
 
     assert by_spark(story, first, None, "appended") == of_batches("B")
     check_ranges(story)
+
+
+def test_moments_filters_and_columns(story: Story) -> None:
+    story.put("A", "B")
+    story.consolidate("A")
+    first = story.head()
+    story.consolidate("B")
+    then = datetime.fromtimestamp(first.timestamp_ms / 1000, UTC)
+    name = story.full_name
+
+    appended = lethe_spark.read(story.spark, name, since=then, filter="day = 1")
+    assert of_spark(appended) == Counter({r: n for r, n in of_batches("B").items() if r[2] == 1})
+    with pytest.raises(InputError, match="NotAnAncestor"):
+        lethe_spark.read(story.spark, name, since=story.head().snapshot_id, until=first.snapshot_id)
+
+    second = story.head().snapshot_id
+    story.spark.sql(f"ALTER TABLE {name} RENAME COLUMN v TO w")
+    assert lethe_spark.read(story.spark, name, since=then, until=second).columns == ["v", "day", "batch_id"]
+    assert lethe_spark.read(story.spark, name, since=then).columns == ["w", "day", "batch_id"]
+    assert lethe_spark.read(story.spark, name, since=second).columns == ["w", "day", "batch_id"]
+    story.spark.sql(f"ALTER TABLE {name} DROP COLUMN w")
+    with pytest.raises(InputError, match="ColumnGone"):
+        lethe_spark.read(story.spark, name, since=then, until=second)
+    assert lethe.scan(name, since=then, until=second).to_arrow().column_names == ["v", "day", "batch_id"]
 
 
 # --- parity ----------------------------------------------------------------------------------------------------------
