@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pyiceberg
-import yaml
+
+from tests.support.documents import read_yaml
 
 REVIEWED = Path(__file__).with_name("reviewed_properties.yaml")
 _HELPERS = (
@@ -28,7 +29,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_]+(?:[.-][a-zA-Z0-9_%-]+)*\.?")
 
 def reviewed(client: str) -> dict[str, list[str]]:
     """The names of a client's properties, by the decision about them."""
-    found: dict[str, dict[str, list[str] | None]] = yaml.safe_load(REVIEWED.read_text())
+    found: dict[str, dict[str, list[str] | None]] = read_yaml(REVIEWED)
     return {decision: names or [] for decision, names in found[client].items()}
 
 

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 from click.testing import CliRunner
 from lethe.cli.main import cli
+
+from tests.support.documents import read_yaml
 
 CRDS = Path(__file__).parents[2] / "crds"
 
 
 def definitions(change: Callable[[dict[str, Any]], None] = lambda _: None) -> list[dict[str, Any]]:
-    found = [yaml.safe_load(f.read_text()) for f in sorted(CRDS.glob("*.yaml"))]
+    found = [copy.deepcopy(read_yaml(f)) for f in sorted(CRDS.glob("*.yaml"))]
     for document in found:
         change(document)
     return found

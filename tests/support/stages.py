@@ -7,7 +7,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import yaml
 from lethe.contract.result import AffectedFiles, Phase, Progress, RequestResult
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, ObservedRun, Unavailable
@@ -16,6 +15,7 @@ from lethe_operator.resources.vacuum_policy import VacuumPolicy
 from lethe_operator.vacuum.status import own
 
 from tests.support.builders import NOW, a_ledger, a_request_entry, a_tombstone
+from tests.support.documents import read_yaml
 from tests.support.resources import (
     SETTINGS,
     a_consolidation,
@@ -57,7 +57,7 @@ class Stage:
 
 def unseen(kind: str) -> Stage:
     """As the API server makes it."""
-    (version,) = yaml.safe_load((CRDS / f"{kind.lower()}.yaml").read_text())["spec"]["versions"]
+    (version,) = read_yaml(CRDS / f"{kind.lower()}.yaml")["spec"]["versions"]
     status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["default"]
     return Stage(kind, "nobody has looked at it yet", status, "InProgress", "Progressing")
 

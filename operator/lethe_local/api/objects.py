@@ -146,7 +146,9 @@ def kinds() -> tuple[ApiKind, ...]:
 def _of_lethe() -> Iterator[ApiKind]:
     for path in sorted(files("lethe_local").joinpath("crds").iterdir(), key=lambda p: p.name):
         if path.name.endswith(".yaml"):
-            definition = definition_of(yaml.safe_load(path.read_text()))
+            definition = definition_of(
+                yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            )
             api = f"/apis/{definition.group}/{definition.version}"
             yield ApiKind(ResourceKind(api, definition.plural, definition.kind), definition)
 

@@ -20,11 +20,12 @@ from lethe_local.admission import admitted, problems, unknown_fields
 from lethe_local.api.objects import kinds
 
 from tests.support.commands import lethes, parsed
+from tests.support.documents import read_yaml
 from tests.unit.docs.blocks import ROOT, SHELLS, Block, all_blocks, blocks_of, commands, here_documents, script
 
 GROUP = "lethe.dev/"
 DEFINITIONS = {k.definition.kind: k.definition for k in kinds() if k.definition is not None}
-DEFAULTS = yaml.safe_load((ROOT / "helm/lethe/values.yaml").read_text())
+DEFAULTS = read_yaml(ROOT / "helm/lethe/values.yaml")
 VALUES = json.loads((ROOT / "helm/lethe/values.schema.json").read_text())
 DURATION = re.compile(r"^-?(\d+(\.\d+)?(ns|us|ms|s|m|h))+$|^0$")  # of Go
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

@@ -6,7 +6,6 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import InputError
@@ -14,6 +13,8 @@ from lethe.files.transforms import Transform, TransformKind, parse_transform
 from lethe.files.values import MAX_VALUES, ValueKind, Values, ValueType, parse_values
 from pyiceberg.conversions import to_bytes
 from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, StringType, TimestampType
+
+from tests.support.documents import read_yaml
 
 
 def parsed(content: str | bytes, type_: str = "string") -> tuple[object, ...]:
@@ -210,7 +211,7 @@ def test_whatever_else_is_refused(text: str) -> None:
 
 
 def test_the_pattern_of_the_definition_admits_the_same_fields() -> None:
-    document = yaml.safe_load((Path(__file__).parents[4] / "crds/dataset.yaml").read_text())
+    document = read_yaml(Path(__file__).parents[4] / "crds/dataset.yaml")
     spec = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     pattern = spec["table"]["properties"]["create"]["properties"]["partitionBy"]["items"]["pattern"]
 

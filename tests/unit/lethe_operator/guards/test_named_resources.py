@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from lethe_operator.guards import permissions
 from lethe_operator.resources.boundaries import Boundary
 
+from tests.support.documents import read_yaml
 from tests.support.resources import a_dataset, a_restatement
 
 CRDS = Path(__file__).parents[4] / "crds"
@@ -87,7 +87,7 @@ def texts(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, set[str
 def all_texts() -> dict[str, set[str]]:
     found = {}
     for kind in ("dataset", "restatement", "vacuumpolicy"):
-        (version,) = yaml.safe_load((CRDS / f"{kind}.yaml").read_text())["spec"]["versions"]
+        (version,) = read_yaml(CRDS / f"{kind}.yaml")["spec"]["versions"]
         spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
         found |= {f"{kind}: {path}": beside for path, beside in texts(spec)}
     return found
