@@ -164,17 +164,6 @@ class Cluster:
                 raise
         return uid
 
-    def wait_until_gone(self, kinds: str, selector: str, within_seconds: float = 90) -> None:
-        """Wait until no object of some kinds has these labels."""
-        deadline = time.monotonic() + within_seconds
-        for kind in kinds.split(","):
-            while left := self.list(kind, selector):
-                names = ", ".join(body["metadata"]["name"] for body in left)
-                assert time.monotonic() < deadline, (
-                    f"waited {within_seconds:.0f}s until no {kind} is left; there are {names}"
-                )
-                time.sleep(PAUSE_SECONDS)
-
     def _ask(self, method: str, path: str, body: Object | None = None, **how: Any) -> Object:
         who = {"Impersonate-User": self.user, "Impersonate-Group": self.group}
         headers = {name: value for name, value in who.items() if value}

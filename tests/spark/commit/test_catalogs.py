@@ -146,13 +146,6 @@ def test_batches_go_on_beside_a_column_of_a_type_that_lethe_does_not_know_and_af
     assert glued.rows() == of_batches("B", "D", "E")
 
 
-@pytest.mark.long
-def test_an_append_of_pyiceberg_during_a_consolidation_is_not_lost(glued: Glued) -> None:
-    glued.consolidate("C", before_commit=lambda: glued.story.append_as_foreign_writer("x"))
-
-    assert glued.rows().total() == of_batches("A", "B", "C").total() + 1
-
-
 # --- REST ------------------------------------------------------------------------------------------------------------
 # Properties of a REST catalog, which PyIceberg and Spark must send alike. The server is Iceberg's own.
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.spark.committer.runs import a_revert, an_undo, begun
 from tests.spark.parameters import some
 from tests.spark.support.mailbox import Process
-from tests.spark.support.story import Story, of_batches
+from tests.spark.support.story import Story
 from tests.support.builders import a_request
 from tests.support.lake import CATALOG, Lake
 from tests.support.mailbox import COMMITTER, Namespace
@@ -73,37 +73,6 @@ def test_a_table_of_another_dataset_is_refused_for_good(story: Story, namespace:
     result = namespace.carried_out(spec.model_copy(update={"dataset": other_dataset}))
 
     assert (result.reason, result.permanent) == ("TableClaimed", True)
-
-
-def test_a_group_changes_nothing_on_a_table_that_was_rolled_back_since_it_was_asked_for(
-    story: Story, namespace: Namespace
-) -> None:
-    """Between the operator's look and the run somebody took the table back to before D came. Nothing is done to a table that
-    nobody expects, and no request is refused for it: once the head is accepted, the same group is carried out on it."""
-    story.filled("D")
-    head, before = story.snapshots()[:2]
-    requests = a_request("one", batch_ids=("A",)), a_request("two", batch_ids=("D",))
-    group = story.restatement(*requests, seen_snapshot_id=head.snapshot_id, seen_sequence_number=head.sequence_number)
-    story.spark.sql(f"CALL {story.catalog}.system.set_current_snapshot('{story.name}', {before.snapshot_id})")
-
-    stopped = namespace.carried_out(group)
-    found = story.head().snapshot_id
-    accepted = namespace.carried_out(
-        group.model_copy(
-            update={
-                "seen_snapshot_id": before.snapshot_id,
-                "seen_sequence_number": before.sequence_number,
-                "attempt": 2,
-            }
-        )
-    )
-
-    assert (stopped.outcome, stopped.reason, stopped.requests) == ("Failed", "TableRolledBack", ())
-    assert f"does not descend from snapshot {head.snapshot_id}" in stopped.message
-    assert found == before.snapshot_id
-    assert [(r.succeeded, r.group_size) for r in accepted.requests] == [(True, 2)] * 2
-    story.check_reads(of_batches("B", "C"))
-    assert story.consolidate("D").batches_withheld == 1
 
 
 def test_a_run_that_has_ended_the_process_again_and_again_is_left_to_a_job(story: Story, namespace: Namespace) -> None:

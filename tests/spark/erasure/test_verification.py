@@ -21,7 +21,6 @@ from tests.spark.parameters import MODES, pairs, some, tuples
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, files_with, name_of, row
 from tests.spark.support.erasures import (
-    DAY,
     DUE,
     a_data_file,
     blockers,
@@ -64,21 +63,6 @@ def test_a_due_erase_is_verified_by_the_vacuum_that_purges_it_whatever_the_reten
     # Promoted, staged and erased; purged and noted: their manifests tell what the files held.
     assert result.snapshots_expired == 5
     story.check_reads(of_batches("B", "D"))
-
-
-@pytest.mark.long
-def test_no_clean_up_deletes_a_record(story: Story) -> None:
-    erase(story, "A")
-    result = story.vacuum()
-    record = Path(local(the_outcome(result).record))
-    week = time.time() - 30 * DAY
-    os.utime(record, (week, week))
-
-    story.revert("B")
-    story.vacuum(ALL_GONE, key="2")
-
-    assert record.parent.name == "_erasures"
-    assert record.exists()
 
 
 def test_a_revert_and_a_replay_with_a_deadline_are_verified_as_well(story: Story) -> None:

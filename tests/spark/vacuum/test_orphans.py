@@ -27,7 +27,13 @@ from tests.support.servers.s3 import S3
 from tests.support.steps import Killed, die
 
 LITTER = (f"data/{RUN}/day=1/00000-1-a.parquet", "data/day=2/b.parquet", "metadata/snap-1-1-a.avro", "metadata/a.stats")
-KEPT = ("_tombstones/notes.txt", "data/_hidden/a.parquet", "data/notes.txt", "elsewhere/a.parquet")
+KEPT = (
+    "_tombstones/notes.txt",
+    "_erasures/record.json",
+    "data/_hidden/a.parquet",
+    "data/notes.txt",
+    "elsewhere/a.parquet",
+)
 
 
 @pytest.fixture

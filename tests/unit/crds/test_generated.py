@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[3]
 
 @cache
 def generated() -> dict[str, str]:
-    return load_script("dev/generate.py").files()  # type: ignore[no-any-return]
+    return load_script("dev/generate.py").files()
 
 
 class Port(ApiModel):

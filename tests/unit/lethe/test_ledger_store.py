@@ -224,25 +224,6 @@ def test_a_part_with_fewer_entries_than_its_root_records_is_refused(table: Table
         everything(table)
 
 
-@pytest.mark.parametrize(
-    ("change", "reason", "said"),
-    [
-        ({"location": "file:///other"}, "LedgerOutside", "is not in"),
-        ({"uuid": "uuid-2"}, "LedgerOfAnotherTable", "uuid-2"),
-    ],
-)
-def test_a_pointer_to_another_place_is_not_followed_and_a_ledger_of_another_table_refused(
-    table: TableFacts, change: dict[str, Any], reason: str, said: str
-) -> None:
-    """A copied snapshot, or a summary key that somebody set by hand, must not make us read any file they like."""
-    written = put(table, a_full_ledger())
-
-    with pytest.raises(LedgerError, match=said) as refused:
-        load(IO, carried(replace(table, **change), written))
-
-    assert refused.value.reason == reason
-
-
 def test_java_and_python_spellings_of_a_local_path_are_one_place(table: TableFacts) -> None:
     written = put(table, a_full_ledger())
     javas = carried(replace(table, location=table.location.replace("file://", "file:")), written)
