@@ -35,7 +35,7 @@ class _OnlyPython(subprocess.Popen):  # type: ignore[type-arg]
         super().__init__(args, *others, **named)
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _needs_nothing_but_python() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket.socket, "listen", _refuse("a server", "tests/services"))
