@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.local.cluster import LocalCluster
-from tests.local.lake import Lake, orders, restatement
+from tests.local.lake import Lake, orders
 
 LIMIT_SECONDS = 120
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe.base.errors import InputError, TransientError
+from lethe.base.errors import TransientError
 from lethe.contract.checks import CheckSpec
 from lethe.contract.result import RunResult
 from lethe.contract.run import RunSpec
