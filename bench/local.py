@@ -79,7 +79,8 @@ class Bench:
             return (self.kube.get(RESTATEMENTS, NAMESPACE, name).get("status") or {}).get("result")
 
         self.wait(lambda: bool(result()))
-        return datetime.fromisoformat(result()["committedTime"]).timestamp() - began
+        self.promoted()  # `committedTime` has whole seconds
+        return self.head_time() - began
 
     def hide(self, name: str, batch: str) -> float:
         """Seconds until PyIceberg no longer sees the rows of a batch that a new Restatement reverts."""
