@@ -12,16 +12,13 @@ from typing import TypeVar
 from lethe.contract.kubernetes import Bytes
 from lethe.contract.schema import ApiModel
 from lethe_operator.resources.boundaries import UNLIMITED, Boundaries, parse_boundaries
+from lethe_operator.settings import InvalidSettings
 from pydantic import Field, ValidationError
 
 S = TypeVar("S", bound=ApiModel)
 Network = IPv4Network | IPv6Network
 MIB = 1 << 20
 GIB = 1 << 30
-
-
-class InvalidSettings(ValueError):
-    """An environment variable has an invalid value; the message names it."""
 
 
 class CallerLimits(ApiModel):

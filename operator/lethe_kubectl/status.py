@@ -153,7 +153,7 @@ def run_rows(runs: Sequence[RunOfDataset], now: datetime, wide: bool) -> Iterato
 
 
 @dataclass(frozen=True)
-class Failures:
+class RecentFailures:
     """What failed within `FAILED_WITHIN`."""
 
     restatements: Sequence[str]
@@ -174,7 +174,7 @@ class Failures:
         return f"failed in the last day: {', '.join(parts)}"
 
 
-def failures(found: Sequence[tuple[str, Document]], now: datetime) -> Failures:
+def failures(found: Sequence[tuple[str, Document]], now: datetime) -> RecentFailures:
     """The Restatements and runs that failed lately, without Restatements that were repeated with success since.
 
     Args:
@@ -185,7 +185,7 @@ def failures(found: Sequence[tuple[str, Document]], now: datetime) -> Failures:
     repeated = repetitions(map(request_of, documents))
     names = (str(d["metadata"]["name"]) for d in documents if _has_failed(d, now))
     runs = runs_of([d for kind, d in found if kind == "dataset"])
-    return Failures(
+    return RecentFailures(
         [name for name in names if name not in repeated],
         [r.name for r in runs if r.phase == _FAILED and _is_recent(r.finish_time, now)],
     )

@@ -73,7 +73,7 @@ class TableFound:
 
 
 @dataclass(frozen=True)
-class CatalogPlace:
+class CatalogSource:
     """A place that names catalogs."""
 
     title: str
@@ -162,7 +162,7 @@ def errors_of(catalog: str) -> Iterator[None]:
 # --- places ---------------------------------------------------------------------------------------------------------------
 
 
-def _configured() -> CatalogPlace:
+def _configured() -> CatalogSource:
     """PyIceberg's own configuration. Variables change what the file says, as in PyIceberg, which writes names in lower case.
 
     Raises:
@@ -183,21 +183,21 @@ def _configured() -> CatalogPlace:
     for name, own in catalogs.flat_by_name({n: o for n, o in by_name.items() if isinstance(o, dict)}).items():
         same = next((n for n in known if n.lower() == name), name)
         known[same] = known.get(same, {}) | own
-    return CatalogPlace(f"PyIceberg's configuration ({_files()}, PYICEBERG_CATALOG__…)", known, first)
+    return CatalogSource(f"PyIceberg's configuration ({_files()}, PYICEBERG_CATALOG__…)", known, first)
 
 
 def _files() -> str:
     return ", ".join(str(path) for path in catalogs.config_files())
 
 
-def _of_lethe_local() -> CatalogPlace:
+def _of_lethe_local() -> CatalogSource:
     folder = local_folder.default_folder()
     if not local_folder.is_running(folder):
-        return CatalogPlace(f"`lethe local` in {folder} (it does not run)", {})
-    return CatalogPlace(f"`lethe local` in {folder}", catalogs.every(folder / catalogs.CONFIG_FILE))
+        return CatalogSource(f"`lethe local` in {folder} (it does not run)", {})
+    return CatalogSource(f"`lethe local` in {folder}", catalogs.every(folder / catalogs.CONFIG_FILE))
 
 
-def _named(catalog: str, table: str, places: tuple[CatalogPlace, ...]) -> Catalog:
+def _named(catalog: str, table: str, places: tuple[CatalogSource, ...]) -> Catalog:
     """The catalog of that name, of the first place that has it.
 
     Raises:
@@ -213,7 +213,7 @@ def _named(catalog: str, table: str, places: tuple[CatalogPlace, ...]) -> Catalo
     )
 
 
-def _searched(table: str, places: tuple[CatalogPlace, ...]) -> tuple[TableFound, Table]:
+def _searched(table: str, places: tuple[CatalogSource, ...]) -> tuple[TableFound, Table]:
     """The table of that name, of the first place in which one catalog has it.
 
     Raises:
@@ -267,7 +267,7 @@ def _of_dataset(name: str) -> TableFound:
     dataset = find_dataset(name)
     catalog, _, table = dataset.name.partition(".")
     file = dataset.catalogs_file
-    place = _configured() if file is None else CatalogPlace(dataset.where, catalogs.every(file))
+    place = _configured() if file is None else CatalogSource(dataset.where, catalogs.every(file))
     if catalog in place.known:
         return TableFound(opened(catalog, place.known[catalog]), table, name)
     raise InputError(

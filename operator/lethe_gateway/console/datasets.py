@@ -152,7 +152,7 @@ class TablePart:
     problem: str = ""
 
 
-class Shown(StrEnum):
+class Listed(StrEnum):
     """Which Datasets a list shows."""
 
     ALL = ""
@@ -163,13 +163,13 @@ class Shown(StrEnum):
     def has(self, row: DatasetRow) -> bool:
         """Whether the list shows a Dataset."""
         match self:
-            case Shown.ALL:
+            case Listed.ALL:
                 return True
-            case Shown.ATTENTION:
+            case Listed.ATTENTION:
                 return bool(row.attention)
-            case Shown.NOT_READY:
+            case Listed.NOT_READY:
                 return not row.is_ready
-            case Shown.WAITING:
+            case Listed.WAITING:
                 return bool(row.waiting)
             case _:
                 assert_never(self)
@@ -180,7 +180,7 @@ def list_datasets(
     request: Request,
     asked: ConsoleListOf,
     name: Annotated[str, Query(max_length=253)] = "",
-    show: Shown = Shown.ALL,
+    show: Listed = Listed.ALL,
 ) -> Response:
     """The Datasets of a namespace, a page at a time."""
     known = namespace_of(asked.services, asked.caller, asked.namespace)

@@ -14,7 +14,7 @@ from lethe_gateway.console.attention import Attention
 from lethe_gateway.console.health import Health
 from lethe_gateway.console.namespaces import EVERY_SECONDS, Namespace, namespace_of, namespaces_of, rows_page
 from lethe_gateway.console.pages import ConsoleListOf
-from lethe_gateway.console.rows import RestatementRow, Totals
+from lethe_gateway.console.rows import NamespaceTotals, RestatementRow
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.lookup import readable
 from lethe_gateway.problems import Kind, Problem
@@ -35,7 +35,7 @@ class NamespaceOverview:
     needs: Sequence[Attention]
     """The most urgent."""
     needs_count: int
-    totals: Totals
+    totals: NamespaceTotals
     health: Health
 
 

@@ -24,7 +24,7 @@ _HOUR: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Promotion:
+class EndedConsolidation:
     """A consolidation that has ended."""
 
     started: datetime
@@ -69,7 +69,7 @@ class DatasetRow:
     active_runs: int
     runs: tuple[str, ...]
     """Their names."""
-    promotions: tuple[Promotion, ...]
+    promotions: tuple[EndedConsolidation, ...]
     """The last ones, which the status remembers."""
     attention: tuple[Attention, ...]
 
@@ -163,16 +163,16 @@ def _vacuum(dataset: DatasetView) -> VacuumRow | None:
     )
 
 
-def _promotion(run: RunView) -> Promotion | None:
+def _promotion(run: RunView) -> EndedConsolidation | None:
     if run.kind != RunFamily.CONSOLIDATION.value or not run.batches:
         return None
     if run.start_time is None or run.finish_time is None:
         return None
-    return Promotion(run.start_time, run.finish_time, run.batches)
+    return EndedConsolidation(run.start_time, run.finish_time, run.batches)
 
 
 @dataclass(frozen=True)
-class Totals:
+class NamespaceTotals:
     """The figures of the Datasets of a namespace."""
 
     datasets: int
@@ -189,10 +189,10 @@ class Totals:
     active_runs: int
 
 
-def totals(datasets: Collection[DatasetRow], now: datetime) -> Totals:
+def totals(datasets: Collection[DatasetRow], now: datetime) -> NamespaceTotals:
     """The sums over Datasets."""
     oldest = min(((d.oldest, d.name) for d in datasets if d.oldest is not None), default=(None, ""))
-    return Totals(
+    return NamespaceTotals(
         datasets=len(datasets),
         not_ready=sum(not d.is_ready for d in datasets),
         batches_per_hour=round(sum(per_hour(d.promotions, now) for d in datasets)),
@@ -206,7 +206,7 @@ def totals(datasets: Collection[DatasetRow], now: datetime) -> Totals:
     )
 
 
-def per_hour(promotions: Sequence[Promotion], now: datetime) -> float:
+def per_hour(promotions: Sequence[EndedConsolidation], now: datetime) -> float:
     """The batches that were promoted in the last hour.
 
     A status remembers the last three consolidations only. If all of these were in the last hour, there may have been more, and

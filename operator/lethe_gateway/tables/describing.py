@@ -62,7 +62,7 @@ class FileWithDeletes:
 
 
 @dataclass(frozen=True)
-class Deletes:
+class HeadDeletes:
     """The native deletes of the table's head."""
 
     files: tuple[FileWithDeletes, ...]
@@ -88,7 +88,7 @@ class TableDescription:
     snapshots: tuple[ShownSnapshot, ...]
     """The newest first."""
     snapshots_count: int
-    deletes: Deletes | None
+    deletes: HeadDeletes | None
     """None: the head has too many files to read them for a page."""
     files_count: int
     """Data files and delete files of the head."""
@@ -145,7 +145,7 @@ def _transformed(schema: Schema, field: Any) -> str:
     return column if transform == "identity" else f"{transform}({column})"
 
 
-def _deletes(table: Table, manifests: list[ManifestFile]) -> Deletes:
+def _deletes(table: Table, manifests: list[ManifestFile]) -> HeadDeletes:
     deleted = deleted_rows(table.io, manifests)
     rows = (
         {f.file_path: f.record_count for m in manifests for e in live_entries(table.io, m) if (f := e.data_file)}
@@ -153,7 +153,7 @@ def _deletes(table: Table, manifests: list[ManifestFile]) -> Deletes:
         else {}
     )
     most = sorted(deleted.of_file.items(), key=lambda item: (-item[1], item[0]))
-    return Deletes(
+    return HeadDeletes(
         files=tuple(FileWithDeletes(path, rows.get(path), count) for path, count in most[:FILES_SHOWN]),
         files_count=len(most),
         rows=sum(deleted.of_file.values()),

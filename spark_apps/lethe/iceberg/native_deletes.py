@@ -73,7 +73,7 @@ def native_deletes(io: FileIO, manifests: Iterable[ManifestFile]) -> NativeDelet
 
 
 @dataclass(frozen=True)
-class DeletedRows:
+class DeletedRowCounts:
     """How many deleted rows the entries of delete files name. Rows that two of them delete count twice."""
 
     of_file: Mapping[str, int]
@@ -82,7 +82,7 @@ class DeletedRows:
     """Of delete files that may apply to several data files: rows, or values of equality deletes."""
 
 
-def deleted_rows(io: FileIO, manifests: Iterable[ManifestFile]) -> DeletedRows:
+def deleted_rows(io: FileIO, manifests: Iterable[ManifestFile]) -> DeletedRowCounts:
     """Count the deleted rows in the manifests of a snapshot."""
     of_file: dict[str, int] = {}
     of_several = 0
@@ -93,7 +93,7 @@ def deleted_rows(io: FileIO, manifests: Iterable[ManifestFile]) -> DeletedRows:
                 of_several += rows
             else:
                 of_file[path] = of_file.get(path, 0) + rows
-    return DeletedRows(of_file, of_several)
+    return DeletedRowCounts(of_file, of_several)
 
 
 def _delete_files(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from lethe.iceberg.native_deletes import DeletedRows
+from lethe.iceberg.native_deletes import DeletedRowCounts
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.tables import describing
 from lethe_gateway.tables.describing import describe
@@ -35,7 +35,7 @@ def test_files_with_the_most_deleted_rows_come_first(catalog: Catalog, monkeypat
     fill(catalog, table)
     table.refresh()
     path = next(iter(table.scan().plan_files())).file.file_path
-    deleted = DeletedRows({path: 1, "s3://b/gone.parquet": 5}, of_several=3)
+    deleted = DeletedRowCounts({path: 1, "s3://b/gone.parquet": 5}, of_several=3)
     monkeypatch.setattr(describing, "deleted_rows", lambda *_: deleted)
 
     found = describe(TARGET).deletes

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from lethe_gateway.console import rows
 from lethe_gateway.console.health import health_of
-from lethe_gateway.console.rows import Promotion, per_hour
+from lethe_gateway.console.rows import EndedConsolidation, per_hour
 
 from tests.support.builders import NOW
 from tests.support.gateway_lake import run
@@ -15,9 +15,9 @@ from tests.support.resources import a_dataset_body, a_restatement_body
 STOPPED = {"type": "Succeeded", "status": "False", "reason": "UnknownBatches", "message": "ask the producer"}
 
 
-def promoted(minutes_ago: float, batches: int, took: float = 1) -> Promotion:
+def promoted(minutes_ago: float, batches: int, took: float = 1) -> EndedConsolidation:
     finished = NOW - timedelta(minutes=minutes_ago)
-    return Promotion(finished - timedelta(minutes=took), finished, batches)
+    return EndedConsolidation(finished - timedelta(minutes=took), finished, batches)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def promoted(minutes_ago: float, batches: int, took: float = 1) -> Promotion:
     ids=["none", "long ago", "one", "two of three", "three in six minutes", "three at once count for a minute"],
 )
 def test_batches_per_hour_follow_from_the_runs_that_a_status_remembers(
-    promotions: list[Promotion], batches: int
+    promotions: list[EndedConsolidation], batches: int
 ) -> None:
     assert per_hour(promotions, NOW) == batches
 
