@@ -555,7 +555,7 @@ class _PartitionFiles:
 
     def _group_size(self) -> int:
         """How many bytes in memory the next row group may have."""
-        return min(int(self._group_bytes / self._ratio), GROUP_BYTES)
+        return max(1, min(int(self._group_bytes / self._ratio), GROUP_BYTES))
 
     def _write_group(self) -> None:
         """Write one row group of the waiting rows."""
