@@ -46,6 +46,8 @@ class UserStep(StrEnum):
     POLICIES = "policies"
     REFUSED = "refused"
     """The refused batches of the Dataset, each with its reason."""
+    HELD = "held"
+    """The batches that a check holds, each with its reason. A person approves or reverts them."""
     UNDONE = "undone"
     """The Restatement that an Undo names."""
     NEW = "new"
@@ -169,7 +171,11 @@ def command(step: UserStep, subject: Subject, place: ResourcePlace, message: str
         UserStep.UNDONE: not subject.undoes,
         UserStep.RESUME: subject.kind not in _SUSPEND,
         **dict.fromkeys(
-            (UserStep.APPROVE, UserStep.VACUUM, UserStep.RENEW, UserStep.DATASET, UserStep.REFUSED), not subject.dataset
+            (
+                *(UserStep.APPROVE, UserStep.VACUUM, UserStep.RENEW, UserStep.DATASET),
+                *(UserStep.REFUSED, UserStep.HELD),
+            ),
+            not subject.dataset,
         ),
     }
     if lacks.get(step):
@@ -202,8 +208,8 @@ def command(step: UserStep, subject: Subject, place: ResourcePlace, message: str
             return place.run("status")
         case UserStep.POLICIES:
             return f"{place.kubectl} get vacuumpolicies"
-        case UserStep.REFUSED:
-            return place.run(f"batches {dataset} --state refused")
+        case UserStep.REFUSED | UserStep.HELD:
+            return place.run(f"batches {dataset} --state {step.value}")
         case UserStep.UNDONE:
             return place.run(f"why restatement/{shlex.quote(subject.undoes)}")
         case UserStep.NEW:
@@ -334,7 +340,7 @@ def _of_parts(status: DatasetStatus) -> Iterator[Wait]:
 
 
 def _of_buffer(status: DatasetStatus) -> Iterator[Wait]:
-    """Of a Dataset: what is in the buffer and is no batch, and what was refused. Nothing happens to either."""
+    """Of a Dataset: what is in the buffer and is no batch, what a check holds, and what was refused. Nothing happens to it."""
     buffer, batches = status.buffer or BufferStatus(), status.batches or BatchCounts()
     if buffer.waiting:
         message = f"{buffer.waiting} of its folders have no _SUCCESS yet, or no data file. Who writes a batch ends with _SUCCESS."
@@ -343,10 +349,17 @@ def _of_buffer(status: DatasetStatus) -> Iterator[Wait]:
         named = "; ".join(f"{f.folder}: {f.message or 'it is no batch'}" for f in (buffer.invalid_folders or ())[:3])
         message = f"{buffer.invalid} of its entries are no batches: {named}".rstrip(": ")
         yield Wait("buffer", Verdict("InvalidEntries", message), UserStep.DESCRIBE)
-    if batches.refused:
-        first = next(iter(batches.refused_batches or ()), None)
-        such = f", such as {first.batch_id}: {first.reason} {first.message or ''}".rstrip() if first is not None else ""
-        yield Wait("batches", Verdict("BatchesRefused", f"{batches.refused} were refused{such}"), UserStep.REFUSED)
+    for step, reason, count, latest in (
+        (UserStep.HELD, "BatchesHeld", batches.held, batches.held_batches),
+        (UserStep.REFUSED, "BatchesRefused", batches.refused, batches.refused_batches),
+    ):
+        if count:
+            such = (
+                f", such as {latest[0].batch_id}: {latest[0].reason} {latest[0].message or ''}".rstrip()
+                if latest
+                else ""
+            )
+            yield Wait("batches", Verdict(reason, f"{count} were {step.value}{such}"), step)
 
 
 def _of_entries(status: VacuumPolicyStatus) -> Iterator[Wait]:

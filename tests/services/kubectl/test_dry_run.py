@@ -31,7 +31,7 @@ from tests.support.tables import commit_delta, tombstone
 from tests.tables.lethe.cli.conftest import Kept
 
 CHANGING = ("approve", "erase", "put", "replay", "revert", "track", "undo", "vacuum-now", "local apply", "local delete")
-READING = {"batches", "doctor", "erasures", "get", "ledger", "logs", "plan", "read", "runs", "status", "why"}
+READING = {"batches", "doctor", "erasures", "get", "history", "ledger", "logs", "plan", "read", "runs", "status", "why"}
 OF_THIS_MACHINE = {"demo", "jars", "local"}
 KINDS = (DATASETS, RESTATEMENTS, VACUUM_POLICIES, SECRETS)
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from lethe.base.verdict import Verdict
 from lethe.cli.main import cli
 from lethe.kube import DATASETS, NAMESPACES, RESTATEMENTS, VACUUM_POLICIES, RequestRefused, ResourceKind
+from lethe.ledger.ledger import BatchState
 from lethe_kubectl.errors import ResourcePlace, explained
 from lethe_kubectl.target import Choice, connected
 from lethe_kubectl.why import UserStep, command, step_of, subject_of
@@ -20,16 +22,20 @@ from lethe_operator.reasons import Reason
 
 from tests.services.kubectl.conftest import LocalApi
 from tests.support import api_server
+from tests.support.builders import a_batch
 from tests.support.documents import resource
 from tests.support.servers.kubernetes import tool
+from tests.support.tables import commit_delta
+from tests.tables.lethe.cli.conftest import Kept
 
+LONG_AGO = "2026-01-01T00:00:00Z"
 RUN = "flights-vacuum-0123456789abcdef-1"
 MESSAGE = "To accept it: kubectl annotate datasets.lethe.dev flights --overwrite lethe.dev/accept-head=none/u-1 (all are lost)"
 FAILED = {
     "name": RUN,
     "kind": "Vacuum",
     "phase": "Failed",
-    "finishTime": "2026-01-01T00:00:00Z",
+    "finishTime": LONG_AGO,
     "message": "no memory",
 }
 STATUS = {
@@ -96,7 +102,7 @@ def condition(local: LocalApi, kind: str, reason: Reason, type: str = "Ready") -
         "status": "False",
         "reason": reason.value,
         "message": MESSAGE,
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "lastTransitionTime": LONG_AGO,
     }
     status = {"observedGeneration": generation, "conditions": [ready]}
     local.kube.patch(of, NAMESPACE, name, {"status": status}, "status")
@@ -108,7 +114,7 @@ def next_of(text: str) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("step", [s for s in UserStep if s is not UserStep.NOTHING])
+@pytest.mark.parametrize("step", [s for s in REASON_OF if s is not UserStep.NOTHING])
 def test_the_next_command_of_why_can_be_run(lake: LocalApi, step: UserStep, kind: str) -> None:
     condition(lake, kind, REASON_OF[step])
 
@@ -117,6 +123,23 @@ def test_the_next_command_of_why_can_be_run(lake: LocalApi, step: UserStep, kind
 
     assert done.code == 0, f"{suggested}: {done.text}"
     assert "Warning" not in done.text
+
+
+@pytest.mark.parametrize("state", [BatchState.REFUSED, BatchState.HELD])
+def test_the_next_command_of_why_lists_the_batches_that_wait_for_a_person(
+    local: LocalApi, kept: Kept, state: BatchState
+) -> None:
+    commit_delta(kept.table, set_batches=(a_batch("A", state, rows=None, refusal=Verdict("CheckFailed", "2 rows")),))
+    entry = {"batchId": "A", "reason": "CheckFailed", "message": "2 rows"}
+    ready = {"type": "Ready", "status": "True", "reason": "Available", "message": "", "lastTransitionTime": LONG_AGO}
+    status = {"observedGeneration": 1, "conditions": [ready], "batches": {state: 1, f"{state}Batches": [entry]}}
+    local.dataset("flights", status)
+
+    said = local.lethe("why", "dataset/flights").output
+    done = run(next_of(said))
+
+    assert "such as A: CheckFailed 2 rows" in " ".join(said.split())
+    assert (done.code, "CheckFailed" in done.text) == (0, True), done.text
 
 
 EFFECTS: dict[str, tuple[str, UserStep, Callable[[LocalApi], Any], Any]] = {
