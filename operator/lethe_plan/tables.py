@@ -19,7 +19,7 @@ from lethe.ingest import shared_folders
 from lethe.ingest.shared_folders import open_buffer
 from lethe.ledger.ledger import EMPTY, Ledger, get_many
 from lethe.ledger.lineage import Resolution
-from lethe.search.candidates import head_of, held_ids, survey, traits_of
+from lethe.search.candidates import held_ids, plan_now
 from lethe_operator.cluster.time_limit import unavailable
 from lethe_operator.dataset.observe import catalog_places
 from lethe_operator.dataset.tables import view_of
@@ -68,12 +68,7 @@ class ReadTable:
 
     def vacuum(self, spec: VacuumSpec, now: datetime) -> VacuumPlanned | None:
         """What a vacuum would do now; None: nothing. Reads manifests and the ledger."""
-        field_id = self.view.batch_field_id
-        head = head_of(self.table, self.facts, self.resolution, field_id) if field_id is not None else None
-        if head is None or field_id is None:
-            return None
-        plan = survey(head, self.ledger, field_id, traits_of(self.table, field_id), spec, now)
-        return plan.planned if plan is not None else None
+        return plan_now(self.table, self.facts, self.resolution, self.ledger, spec, now)
 
 
 Observed = ReadTable | NoTable | Unavailable

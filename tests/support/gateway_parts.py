@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 from lethe.buffer.batch_rows import BatchRow
+from lethe.contract.result import VacuumPlanned
 from lethe.kube import ResourceKind
 from lethe_gateway.app import create_app
 from lethe_gateway.etags import TableFreshness
@@ -17,7 +18,7 @@ from lethe_gateway.problems import Kind, Problem, not_found, unauthenticated
 from lethe_gateway.resources.client import ResourcePage
 from lethe_gateway.services import Services
 from lethe_gateway.settings import GatewaySettings
-from lethe_gateway.tables.describing import Column, Deletes, FileWithDeletes, ShownSnapshot, TableDescription
+from lethe_gateway.tables.describing import Column, FileWithDeletes, HeadDeletes, ShownSnapshot, TableDescription
 from lethe_gateway.tables.records import BatchFacts, BatchQuery, KnownErasure, TableTarget, micros
 
 from tests.support.builders import NOW
@@ -116,8 +117,9 @@ DESCRIPTION = TableDescription(
     sort_order=("batch_id",),
     snapshots=(ShownSnapshot(7, NOW, "append", "3", "1", "", "run-1", ("main",)),),
     snapshots_count=1,
-    deletes=Deletes((FileWithDeletes("s3://b/data/0.parquet", 4, 1),), files_count=1, rows=1, of_several=0),
+    deletes=HeadDeletes((FileWithDeletes("s3://b/data/0.parquet", 4, 1),), files_count=1, rows=1, of_several=0),
     files_count=2,
+    vacuum=VacuumPlanned(digest="p", snapshot_id=7, files=1, bytes=4096, tombstones=1, rows=1),
 )
 
 

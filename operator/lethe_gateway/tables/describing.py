@@ -2,15 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
+from lethe import ledger_store
 from lethe.base import names
+from lethe.contract.result import VacuumPlanned
+from lethe.contract.run import VacuumSpec
 from lethe.iceberg import catalogs
-from lethe.iceberg.facts import live_entries, snapshot_of
+from lethe.iceberg.facts import live_entries, observe, snapshot_of
 from lethe.iceberg.metadata_file import is_required, type_of
 from lethe.iceberg.native_deletes import deleted_rows
 from lethe.ledger.lineage import Snapshot
+from lethe.search.candidates import plan_now
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -92,6 +96,8 @@ class TableDescription:
     """None: the head has too many files to read them for a page."""
     files_count: int
     """Data files and delete files of the head."""
+    vacuum: VacuumPlanned | None = None
+    """What a vacuum without a policy's limits would do now; None: nothing, or the head has too many files."""
 
 
 def describe(target: TableTarget) -> TableDescription:
@@ -101,19 +107,19 @@ def describe(target: TableTarget) -> TableDescription:
         Problem: `no-table`, `table-unreadable`, `catalog-away`.
     """
     try:
-        return _described(claimed(catalogs.load(target.catalog), target), str(target))
+        return _described(claimed(catalogs.load(target.catalog), target), target)
     except Exception as e:
         raise problem_of(e, target) from e
 
 
-def _described(table: Table, name: str) -> TableDescription:
+def _described(table: Table, target: TableTarget) -> TableDescription:
     schema, metadata, head = table.schema(), table.metadata, table.current_snapshot()
     manifests = head.manifests(table.io) if head is not None else []
     entries = sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in manifests)
     refs = {name: ref.snapshot_id for name, ref in metadata.refs.items()}
     newest = sorted(metadata.snapshots, key=lambda s: s.timestamp_ms, reverse=True)[:SNAPSHOTS_SHOWN]
     return TableDescription(
-        name=name,
+        name=str(target),
         format_version=metadata.format_version,
         columns=tuple(Column(f.name, type_of(f), is_required(f), f.doc or "") for f in schema.fields),
         partitions=tuple(_transformed(schema, f) for f in table.spec().fields),
@@ -122,7 +128,14 @@ def _described(table: Table, name: str) -> TableDescription:
         snapshots_count=len(metadata.snapshots),
         deletes=_deletes(table, manifests) if entries <= ENTRIES_AT_MOST else None,
         files_count=entries,
+        vacuum=_planned(table, target) if entries <= ENTRIES_AT_MOST else None,
     )
+
+
+def _planned(table: Table, target: TableTarget) -> VacuumPlanned | None:
+    facts = observe(table, target.batch_column, str(target))
+    loaded = ledger_store.load(table.io, facts)
+    return plan_now(table, facts, loaded.resolution, loaded.ledger, VacuumSpec(policy=""), datetime.now(UTC))
 
 
 def _shown(snapshot: Snapshot, refs: Mapping[str, int]) -> ShownSnapshot:

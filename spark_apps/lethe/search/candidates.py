@@ -484,6 +484,22 @@ def survey(
     return Survey(tombstones, live, rows, due_by, erase_by, plan, planned)
 
 
+def plan_now(
+    table: Table, facts: TableFacts, resolution: Resolution, ledger: Ledger, spec: VacuumSpec, now: datetime
+) -> VacuumPlanned | None:
+    """What a vacuum of a table would do now. Reads manifests and the ledger; None: nothing.
+
+    Args:
+        ledger: Of the head, as the resolution found it.
+    """
+    field_id = facts.batch_field_id
+    head = head_of(table, facts, resolution, field_id) if field_id is not None else None
+    if head is None or field_id is None:
+        return None
+    found = survey(head, ledger, field_id, traits_of(table, field_id), spec, now)
+    return found.planned if found is not None else None
+
+
 def _expected(table: TableTraits, files: Sequence[Suspect], estimate: Estimate, target: int) -> ExpectedBytes:
     """Estimate what becomes of the bytes of the files to rewrite."""
     files_with_rows = [candidate(s, round(estimate.rows_in(s.bounds))) for s in files]

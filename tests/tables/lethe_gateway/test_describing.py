@@ -28,6 +28,8 @@ def test_a_table_is_described_by_its_metadata(catalog: Catalog) -> None:
     assert {s.operation for s in found.snapshots} >= {"append"}
     assert found.deletes is not None
     assert (found.deletes.files, found.deletes.rows) == ((), 0)
+    assert found.vacuum is not None
+    assert (found.vacuum.tombstones, found.vacuum.files, found.vacuum.bytes > 0) == (2, 1, True)  # of C and D
 
 
 def test_files_with_the_most_deleted_rows_come_first(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +52,7 @@ def test_of_a_table_with_too_many_files_no_manifest_is_read(catalog: Catalog, mo
     fill(catalog, flights_table(catalog))
     monkeypatch.setattr(describing, "ENTRIES_AT_MOST", 0)
 
-    assert describe(TARGET).deletes is None
+    assert (describe(TARGET).deletes, describe(TARGET).vacuum) == (None, None)
 
 
 def test_the_table_of_another_dataset_is_not_described(catalog: Catalog) -> None:
