@@ -6,8 +6,9 @@ from lethe import memory
 
 memory.prepare()
 
+from lethe.base.errors import InvalidSettings  # noqa: E402
+
 from lethe_gateway.main import main  # noqa: E402
-from lethe_gateway.settings import InvalidSettings  # noqa: E402
 
 if __name__ == "__main__":
     try:

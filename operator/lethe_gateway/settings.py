@@ -9,10 +9,10 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import TypeVar
 
+from lethe.base.errors import InvalidSettings
 from lethe.contract.kubernetes import Bytes
 from lethe.contract.schema import ApiModel
 from lethe_operator.resources.boundaries import UNLIMITED, Boundaries, parse_boundaries
-from lethe_operator.settings import InvalidSettings
 from pydantic import Field, ValidationError
 
 S = TypeVar("S", bound=ApiModel)

@@ -6,8 +6,9 @@ from lethe import memory
 
 memory.prepare()
 
+from lethe.base.errors import InvalidSettings  # noqa: E402
+
 from lethe_operator.main import main  # noqa: E402
-from lethe_operator.settings import InvalidSettings  # noqa: E402
 
 if __name__ == "__main__":
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lethe import tracing
-from lethe.base.errors import InputError
+from lethe.base.errors import InputError, InvalidSettings
 from lethe.base.retention_lock import Retention, parse_retention
 from lethe.contract.dataset import PodSize, RunTemplate
 from lethe.contract.kubernetes import GIB, MIB, Bytes
@@ -24,10 +24,6 @@ from lethe_operator.resources.common import ONLY_SHARD, Shard
 from lethe_operator.resources.publishing import EventsSettings
 
 S = TypeVar("S", bound=ApiModel)
-
-
-class InvalidSettings(ValueError):
-    """An environment variable has an invalid value; the message names it."""
 
 
 class CommitterSettings(ApiModel):

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from lethe.base.errors import InvalidSettings
 from lethe.contract.kubernetes import GROUP
 from lethe.kube import ACCESS_REVIEWS, TOKEN_REVIEWS, Document, Kube, KubeError
 
 from lethe_gateway.identity.caller import Caller, Right, ShortCache, digest_of
 from lethe_gateway.problems import Kind, Problem, unauthenticated
-from lethe_gateway.settings import InvalidSettings
 
 # What was rejected is asked again sooner: a right may just have been granted.
 REJECTED_SECONDS = 2.0

@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from lethe.base import names
+from lethe.base.errors import InvalidSettings
 from lethe.buffer.batch_rows import BatchRow
 from pyiceberg.io import FileIO
 
 from lethe_gateway.etags import TableFreshness, commits_behind
 from lethe_gateway.problems import Kind, Problem
-from lethe_gateway.settings import IndexSettings, InvalidSettings
+from lethe_gateway.settings import IndexSettings
 from lethe_gateway.tables import reading
 from lethe_gateway.tables import reading as writing
 from lethe_gateway.tables.describing import TableDescription, describe

@@ -69,3 +69,7 @@ class UnknownCommitState(LetheError):
 
 class TransientError(LetheError):
     """A dependency is temporarily unavailable."""
+
+
+class InvalidSettings(ValueError):
+    """An environment variable of a process has an invalid value; the message names it."""

@@ -12,13 +12,14 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lethe.base.errors import InvalidSettings
 from lethe_gateway import access_log, etags, paging
 from lethe_gateway.app import routes
 from lethe_gateway.limits import GatewayMetrics
 from lethe_gateway.problems import Kind, Problem, not_found
 from lethe_gateway.resources import client
 from lethe_gateway.resources.client import ResourcePage
-from lethe_gateway.settings import CallerLimits, InvalidSettings, from_environment
+from lethe_gateway.settings import CallerLimits, from_environment
 from starlette.routing import Match
 
 DOCS = Path(__file__).parents[3] / "docs/gateway.md"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lethe.base.errors import InvalidSettings
 from lethe.kube import Away, RequestRefused, ResourceKind
 from lethe_gateway.console.sessions import client_address
 from lethe_gateway.guard import Guard
@@ -14,7 +15,7 @@ from lethe_gateway.identity.kubernetes import KubernetesIdentity, OneToken
 from lethe_gateway.limits import AllBusy, CallerBusy, Concurrency, RateLimit
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.services import Services
-from lethe_gateway.settings import GatewaySettings, InvalidSettings, from_environment
+from lethe_gateway.settings import GatewaySettings, from_environment
 
 from tests.support.clock import ManualClock
 from tests.support.gateway_parts import OneTable, Resources, Rights, Writer

@@ -1,8 +1,9 @@
 """Environment -> settings."""
 
 import pytest
+from lethe.base.errors import InvalidSettings
 from lethe.contract.kubernetes import MIB
-from lethe_operator.settings import InvalidSettings, from_environment
+from lethe_operator.settings import from_environment
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:

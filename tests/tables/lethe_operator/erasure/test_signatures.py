@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from lethe.base.errors import InvalidSettings
 from lethe.erasure.progress import OpenErasure
 from lethe.erasure.record import Record, Signer, Statement, Verification, fault, load_signer, record
 from lethe.files.bounds import IdIndex
 from lethe.kube import EVENTS, RESTATEMENTS
 from lethe.restatement.plan import recalled
 from lethe_operator.erasure import signatures
-from lethe_operator.settings import InvalidSettings, Settings, with_files
+from lethe_operator.settings import Settings, with_files
 
 from tests.support.builders import NOW, RUN
 from tests.support.erasing import ASKED, KEY, OPEN, ErasingLake

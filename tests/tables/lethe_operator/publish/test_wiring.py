@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 from lethe.base import names
+from lethe.base.errors import InvalidSettings
 from lethe.kube import CONFIG_MAPS
 from lethe_operator.cluster.time_limit import Limiter
 from lethe_operator.publish.cursor import Cursor, Move, PublishedPosition, PublishingStep
@@ -38,7 +39,7 @@ from lethe_operator.publish.publisher import (
 from lethe_operator.reasons import Reason
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.publishing import EventsSettings, HttpSinkSettings, KafkaSinkSettings, OpenLineageSettings
-from lethe_operator.settings import InvalidSettings, Settings, from_environment
+from lethe_operator.settings import Settings, from_environment
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.support.fake_cluster import FakeCluster, an_operator

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+from lethe.base.errors import InvalidSettings
 from lethe.base.names import matches
 from lethe.contract.kubernetes import GIB
 from lethe.contract.run import AllowedOperation
 from lethe_operator.resources.boundaries import UNLIMITED, InvalidBoundaries, parse_boundaries
-from lethe_operator.settings import InvalidSettings, Settings, with_files
+from lethe_operator.settings import Settings, with_files
 
 TEXT = """
 default:
