@@ -72,8 +72,6 @@ class Task:
     where: str
     """The pages that say how, in Markdown."""
     steps: tuple[Step | File, ...]
-    wrong_turns: tuple[str, ...] = ()
-    """What went wrong when somebody did this with the pages only, and what has been changed since."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,6 @@ class Recorded:
 
     step: Step | File
     output: str = ""
-    looks: int = 0
-    """How often it ran; 0: it is a file."""
 
 
 HEAD = """<!-- Made by docs/record_first_day.py: it runs these commands, and writes what a terminal of 80 columns shows. -->
@@ -92,9 +88,8 @@ HEAD = """<!-- Made by docs/record_first_day.py: it runs these commands, and wri
 
 Ten tasks on one machine with two cores, without a cluster: the commands in their order, and what they print. `lethe local up`
 stays up in a terminal of its own. Times and names differ on your machine. `…` stands for more lines.
+Some commands were repeated until they showed the end.
 """
-WRONG_TURNS = """A repeated look showed that something was not done yet. *Wrong turns* are those of a first try with the pages
-alone, on paper and in a terminal: a command that failed, or a page that did not say what to do. Each has been mended since:"""
 ORDERS = """apiVersion: lethe.dev/v1alpha1
 kind: Dataset
 metadata:
@@ -131,7 +126,6 @@ TASKS = (
             Step('pip install -q "lethe-lake[local,java,notebook] @ file://$(ls $PWD/*.whl)"'),
             Step("lethe local up", until="next .*yaml", is_server=True),
         ),
-        ("The README said `pip install` without an environment of Python, which Debian 12 refuses.",),
     ),
     Task(
         "Deliver a batch",
@@ -146,19 +140,11 @@ TASKS = (
             Step("lethe status", until=r"Available +2 "),
             Step("lethe batches orders"),
         ),
-        (
-            "`lethe batches orders`, right after `lethe put`, failed with `TableNotFound`. It now says that the first "
-            "consolidation creates the table, and how to see what that waits for.",
-        ),
     ),
     Task(
         "Look at the table",
         "[The quickstart](quickstart.md#deliver-a-batch)",
         (Step("lethe read orders"), Step('lethe read orders --filter "price > 4" --columns item,day')),
-        (
-            "`lethe read orders` was refused: it took no name of a Dataset, and with that of the table it needed "
-            "`PYICEBERG_HOME`. Now all commands on a table take its Dataset.",
-        ),
     ),
     Task(
         "Take a batch back",
@@ -176,7 +162,6 @@ TASKS = (
             Step("lethe read orders"),
             Step("lethe history orders tuesday"),
         ),
-        ("No command showed what had happened to the batch, who asked for it, and why. `lethe history` is new.",),
     ),
     Task(
         "Erase a batch, and prove it",
@@ -198,7 +183,6 @@ TASKS = (
             Step("touch buffer/day=wednesday/_SUCCESS"),
             Step("lethe batches orders --state promoted", until="wednesday +promoted"),
         ),
-        ("`lethe why orders` said that the Dataset waits for nothing, and not that a folder has no `_SUCCESS`.",),
     ),
     Task(
         "Read in a notebook",
@@ -248,12 +232,11 @@ class Terminal:
             (self.home / step.name).parent.mkdir(exist_ok=True)
             (self.home / step.name).write_text(step.text.format(home=self.home))
             return Recorded(step)
-        ends, looks = time.monotonic() + TIMEOUT_SECONDS, 0
+        ends = time.monotonic() + TIMEOUT_SECONDS
         while True:
-            looks += 1
             output, code = self._served(step) if step.is_server else self._run(step.command)
             if code == step.code and re.search(step.until, output):
-                return Recorded(step, output, looks)
+                return Recorded(step, output)
             again = step.until and code == step.code and time.monotonic() < ends
             assert again, f"{step.command}\nended with {code}:\n{output}"
             time.sleep(LOOK_SECONDS)
@@ -360,22 +343,10 @@ def console(lines: Sequence[str]) -> str:
     return "\n".join(["```console", *lines, "```"])
 
 
-def table(tasks: Sequence[Task], recorded: Sequence[Sequence[Recorded]]) -> str:
-    """How many commands each task took, and what had gone wrong before."""
-    rows = ["| task | commands | of them repeated looks | wrong turns |", "|---|---|---|---|"]
-    for number, (task, of_task) in enumerate(zip(tasks, recorded, strict=True), 1):
-        commands = [r for r in of_task if r.looks]
-        looks = sum(r.looks for r in commands)
-        again = looks - len(commands) or ""
-        rows.append(f"| {number}. {task.title} | {looks} | {again} | {len(task.wrong_turns)} |")
-    return "\n".join(rows)
-
-
 def page(tasks: Sequence[Task], recorded: Sequence[Sequence[Recorded]]) -> str:
     """The whole page."""
-    turns = [f"- Task {n}: {turn}" for n, task in enumerate(tasks, 1) for turn in task.wrong_turns]
     sections = [section(n, task, of) for n, (task, of) in enumerate(zip(tasks, recorded, strict=True), 1)]
-    return "\n\n".join([HEAD.rstrip(), table(tasks, recorded), WRONG_TURNS, "\n".join(turns), *sections]) + "\n"
+    return "\n\n".join([HEAD.rstrip(), *sections]) + "\n"
 
 
 def main() -> None:
