@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from lethe.contract.run import REQUESTED_BY
 from lethe.contract.settings import RunFamily
+from lethe.contract.status import ENDED_RUNS_OF_A_KIND
 from lethe.restatement import repeats
 from lethe.restatement.repeats import repetitions
 
@@ -209,19 +210,15 @@ def totals(datasets: Collection[DatasetRow], now: datetime) -> NamespaceTotals:
 def per_hour(promotions: Sequence[EndedConsolidation], now: datetime) -> float:
     """The batches that were promoted in the last hour.
 
-    A status remembers the last three consolidations only. If all of these were in the last hour, there may have been more, and
-    the time since the first one began stands for the hour.
+    A status remembers the last few consolidations only. If all of these were in the last hour, there may have been more. Then
+    the rate since the first one began is taken for the whole hour.
     """
     recent = [p for p in promotions if now - p.finished < _HOUR]
     batches = sum(p.batches for p in recent)
-    if not recent or len(recent) < len(promotions) or len(recent) < REMEMBERED:
+    if not recent or len(recent) < len(promotions) or len(recent) < ENDED_RUNS_OF_A_KIND:
         return float(batches)
     span = min(max(now - min(p.started for p in recent), timedelta(minutes=1)), _HOUR)
     return batches * (_HOUR / span)
-
-
-REMEMBERED: Final = 3
-"""Runs of a kind that have ended and that a status remembers."""
 
 
 def repeated_by(restatements: Iterable[RestatementRow]) -> dict[str, str]:

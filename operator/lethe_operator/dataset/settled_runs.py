@@ -14,7 +14,7 @@ from typing import Any, assert_never
 
 from lethe.contract.run import MailboxEntry
 from lethe.contract.settings import RunFamily, RunKind
-from lethe.contract.status import RunEntry
+from lethe.contract.status import ENDED_RUNS_OF_A_KIND, RunEntry
 from lethe.kube import Kube
 from pydantic import ValidationError
 
@@ -40,7 +40,7 @@ from lethe_operator.resources.observed import (
 )
 from lethe_operator.runs import names
 from lethe_operator.runs.observe import Documents, of_job, runs_of, time_of
-from lethe_operator.runs.retry import ENDED_PHASES, KEPT_OF_A_KIND, started
+from lethe_operator.runs.retry import ENDED_PHASES, started
 from lethe_operator.settings import Settings
 
 
@@ -214,7 +214,7 @@ def _is_shown(attempt: Attempt, shown: Iterable[RunEntry]) -> bool:
     if any(e.name == attempt.job for e in same):
         return True
     own = (attempt.created.replace(microsecond=0), attempt.job)
-    return len(same) >= KEPT_OF_A_KIND and own < min(map(started, same))
+    return len(same) >= ENDED_RUNS_OF_A_KIND and own < min(map(started, same))
 
 
 def _undecided(runs: Iterable[ObservedRun], dataset: Dataset, workers: Workers) -> list[Attempt]:

@@ -27,7 +27,7 @@ from lethe.contract.result import (
     VacuumResult,
 )
 from lethe.contract.settings import RunFamily
-from lethe.contract.status import RunEntry
+from lethe.contract.status import ENDED_RUNS_OF_A_KIND, RunEntry
 
 from lethe_operator.actions import Event
 from lethe_operator.reasons import Reason
@@ -235,7 +235,6 @@ def retry_state(run: ObservedRun, generation: int, settings: Settings, for_uid: 
     return RetryAt(at, number, why, failures, last)
 
 
-KEPT_OF_A_KIND: Final = 3
 SHOWN_AT_MOST: Final = 30
 MESSAGE_AT_MOST: Final = 500
 # Scheduling a pod and pulling its image normally takes less; only then the status says why the pod waits.
@@ -277,7 +276,7 @@ def entries(
     for e in shown:
         if e.phase in ENDED_PHASES:
             counts[e.kind] = counts.get(e.kind, 0) + 1
-            if counts[e.kind] > KEPT_OF_A_KIND:
+            if counts[e.kind] > ENDED_RUNS_OF_A_KIND:
                 continue
         kept.append(e)
     return tuple(kept[:SHOWN_AT_MOST])
@@ -561,16 +560,16 @@ def prunable(runs: Iterable[ObservedRun], mirrored: Sequence[RunEntry], needed: 
     for same_family in by_family.values():
         same_family.sort(key=lambda r: r.attempts[-1].created, reverse=True)
         for i, run in enumerate(same_family):
-            if i >= KEPT_OF_A_KIND and not run.active and run.run_id not in needed:
+            if i >= ENDED_RUNS_OF_A_KIND and not run.active and run.run_id not in needed:
                 jobs += [a.job for a in run.attempts]
                 keys += run.keys
                 continue
             if run.run_id not in needed and not run.active and run.attempts[-1].job in ended:
                 # The size of a ConfigMap is limited, so the inputs of a finished run are deleted; its results stay.
                 keys += [k for k in run.keys if k.endswith((RUN_KEY, EXECUTOR_KEY))]
-            if len(run.attempts) > KEPT_OF_A_KIND:
+            if len(run.attempts) > ENDED_RUNS_OF_A_KIND:
                 # Later attempts have the number of earlier failures in an annotation.
-                oldest = run.attempts[:-KEPT_OF_A_KIND]
+                oldest = run.attempts[:-ENDED_RUNS_OF_A_KIND]
                 jobs += [a.job for a in oldest if a.state is not AttemptState.ACTIVE and a.job in ended]
     return Prunable(tuple(jobs), tuple(keys))
 

@@ -367,6 +367,10 @@ class ErasureCounts(ApiModel):
     """The earliest time by which bytes must be gone."""
 
 
+ENDED_RUNS_OF_A_KIND: Final = 3
+"""The runs of a kind that have ended and that the status of a Dataset remembers."""
+
+
 class RunEntry(ApiModel):
     """One run."""
 
