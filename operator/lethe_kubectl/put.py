@@ -432,8 +432,8 @@ def _checked(of: Dataset, table: Table, batch_id: str, files: Mapping[str, Path]
     Raises:
         InputError: With the reason of the refusal.
     """
-    add_columns = of.spec.schema_evolution is SchemaEvolution.ADD_COLUMNS
     spec = of.spec
+    add_columns = spec.schema_evolution is SchemaEvolution.ADD_COLUMNS
     return check_local_files(table, spec.batch_column, batch_id, files, spec.buffer, add_columns, on_file, spec.checks)
 
 

@@ -38,7 +38,7 @@ _THERE: Final = (409, 412)
 """The object is there already; completing the upload compares it."""
 _PIECE: Final = 1024 * 1024
 _LONGEST_SECONDS: Final = 300.0
-"""Of a Retry-After. Who is told to come back later than that is told so."""
+"""The longest Retry-After that is obeyed. With a longer one, the call fails at once."""
 OnBytes: TypeAlias = Callable[[int], object]
 Document: TypeAlias = dict[str, Any]
 

@@ -1,7 +1,7 @@
 """A few values of each resource of a namespace, kept for a caller who looks at them. I/O: a thread for each list, the API server.
 
 The list is read with the token of the caller and then followed by a watch with it, so the API server decides what the caller may
-see. Nothing is shared between callers. What nobody asks for is forgotten.
+see. Nothing is shared between callers. A list without requests is forgotten.
 """
 
 import logging
@@ -24,7 +24,7 @@ READ: Final = 500  # resources of one request to the API server
 PATIENCE_SECONDS: Final = 0.25
 """How long a request waits for the end of the first reading. Then it shows what has been read."""
 IDLE_SECONDS: Final = 120.0
-"""A list that nobody has asked for in this time is forgotten."""
+"""A list without a request in this time is forgotten."""
 PAUSE_SECONDS: Final = 1.0
 """Between two requests to the API server that come to nothing."""
 ROWS_AT_MOST: Final = 200_000
@@ -159,7 +159,7 @@ class Follower(Generic[T]):
         return found
 
     def run(self) -> None:
-        """Read the list and follow it, until it has ended or nobody asks for it."""
+        """Read the list and follow it, until it has ended or there are no requests for it."""
         while not self.ended.is_set() and self._followers.is_wanted(self):
             try:
                 if not self._version:
