@@ -138,9 +138,7 @@ class Surroundings:
     def world(self, dataset: Dataset, with_buffer: bool = True) -> Observation:
         """What the operator's decisions about a Dataset would depend on."""
         return Observation(
-            restatements=tuple(
-                r for r in self.after.restatements.values() if r.spec.dataset_ref.name == dataset.meta.name
-            ),
+            restatements=tuple(r for r in self.after.restatements.values() if r.spec.dataset == dataset.meta.name),
             policies=self.after.policies,
             table=view(self.table(dataset)),
             buffer=self.buffer(dataset) if with_buffer else NotListed(),
@@ -300,7 +298,7 @@ class PlannedEffects:
     # --- Restatements -------------------------------------------------------------------------------------------------
 
     def _of_restatement(self, restatement: Restatement, around: Surroundings) -> Effect:
-        name = restatement.spec.dataset_ref.name
+        name = restatement.spec.dataset
         dataset = around.after.datasets.get(name)
         if dataset is None:
             known = ", ".join(sorted(around.after.datasets)) or "none"
@@ -340,7 +338,7 @@ class PlannedEffects:
         policy = around.after.policy_of(dataset)
         restated = self._restated(restatement, request, table, around)
         effect = restatements.effect(restatement, request, assessment, restated, added, policy, self._now)
-        waiting = [r for r in around.after.waiting if r.spec.dataset_ref.name == name]
+        waiting = [r for r in around.after.waiting if r.spec.dataset == name]
         others = restatements.also_named(request.batch_ids, waiting)
         paused = (_PAUSED,) if dataset.paused else ()
         return replace(effect, lines=(*paused, *effect.lines, *others))
@@ -355,7 +353,7 @@ class PlannedEffects:
         except KubeError:  # who may create Restatements may not be allowed to list other resources
             return None
         restatement = around.after.restatements[change.manifest.name]
-        dataset = around.after.datasets.get(restatement.spec.dataset_ref.name)
+        dataset = around.after.datasets.get(restatement.spec.dataset)
         table = around.table(dataset) if dataset is not None else None
         if dataset is None or not isinstance(table, ReadTable):
             return None
@@ -370,7 +368,7 @@ class PlannedEffects:
     def _restated(
         self, restatement: Restatement, request: RestatementRequest, table: ReadTable, around: Surroundings
     ) -> RestatedTable:
-        dataset = around.after.datasets[restatement.spec.dataset_ref.name]
+        dataset = around.after.datasets[restatement.spec.dataset]
         in_files = table.in_files(request.batch_ids)
         absent = self._absent(restatement, request, table, in_files, around)
         buffer = around.buffer(dataset)
@@ -399,9 +397,9 @@ class PlannedEffects:
         around: Surroundings,
     ) -> frozenset[str]:
         """The batch ids that a run would find nowhere. Lists the buffer if there may be some."""
-        name = restatement.spec.dataset_ref.name
+        name = restatement.spec.dataset
         others = (*around.after.restatements.values(), *around.after.waiting)
-        added = {r.added_batch_id for r in others if r.spec.dataset_ref.name == name}
+        added = {r.added_batch_id for r in others if r.spec.dataset == name}
         sought = frozenset(unknown_ids_of(table.ledger, [request])).difference(in_files, added)
         if not sought or request.unknown_batches is UnknownBatches.ALLOW:
             return frozenset()

@@ -21,6 +21,18 @@ FROM_A_MAP = {"configMapKeyRef": {"name": "lists", "key": "ids"}}
 A_KEY = {"name": "s", "key": "k"}
 
 
+SUBJECT = {
+    "datasetSelector": {},
+    "subject": {"identity": "customer", "valuesFrom": {"secretKeyRef": A_KEY}},
+}
+
+
+def subject_manifest(subject: Any = None, **spec: Any) -> Object:
+    """An Erase of a subject; without `subject`, of the customers in a Secret."""
+    of = SUBJECT if subject is None else {**SUBJECT, "subject": subject}
+    return restatement_manifest("Erase", **{"datasetRef": None, "rows": None, **of, **spec})
+
+
 def container(**fields: Any) -> Object:
     return {"podTemplate": {"spec": {"containers": [{"name": "spark", **fields}]}}}
 
@@ -122,6 +134,17 @@ ACCEPTED = {
     "an Undo": restatement_manifest("Undo"),
     "an Approve": restatement_manifest("Approve", reason="known", ticket="OPS-1"),
     "an Erase by rows": restatement_manifest("Erase"),
+    "an Erase of a subject": subject_manifest(),
+    "an Erase of a subject with two identities": subject_manifest(
+        {"anyOf": [{"identity": name, "valuesFrom": {"secretKeyRef": A_KEY}} for name in ("customer", "phone")]}
+    ),
+    "identities, one of them in another table": dataset_manifest(
+        identities=[
+            {"name": "customer", "column": "passengers.element.email"},
+            {"name": "customer", "column": "card", "via": {"dataset": "cards", "from": "email", "to": "id"}},
+        ],
+        derivedFrom=[{"dataset": "bookings", "batchColumn": "source"}],
+    ),
     "an Erase by batches": restatement_manifest("Erase", rows=None, batchIds=["a"]),
     "ids in any script": restatement_manifest(batchIds=["2013-01-01.UA", "größe/1 %", "航班"]),
     "a policy": policy_manifest(),
@@ -463,7 +486,31 @@ REFUSED = {
     ),
     "an Erase of rows and batches": (
         restatement_manifest("Erase", batchIds=["a"]),
-        "exactly one of rows, batchIds and batchIdsFrom is required when operation is Erase",
+        "exactly one of rows, batchIds, batchIdsFrom and subject is required when operation is Erase",
+    ),
+    "an Erase of a subject and of rows": (
+        subject_manifest(rows=restatement_manifest("Erase")["spec"]["rows"]),
+        "exactly one of rows, batchIds, batchIdsFrom and subject is required when operation is Erase",
+    ),
+    "a subject of one Dataset": (
+        subject_manifest(datasetSelector=None, datasetRef={"name": "flights"}),
+        "datasetSelector is required with subject, and only then allowed",
+    ),
+    "no Dataset": (
+        restatement_manifest(datasetRef=None),
+        "exactly one of datasetRef and datasetSelector is required",
+    ),
+    "a Revert of a subject": (
+        restatement_manifest(datasetRef=None, **SUBJECT),
+        "subject is allowed only when operation is Erase",
+    ),
+    "an identity without values": (
+        subject_manifest({"identity": "customer"}),
+        "either identity and valuesFrom, or anyOf is required",
+    ),
+    "the same identity twice": (
+        dataset_manifest(identities=[{"name": "customer", "column": "email"}] * 2),
+        "spec.identities[1]: Duplicate value",
     ),
     "a policy without triggers": (policy_manifest(triggers=None), "spec.triggers"),
     "a threshold of 0": (policy_manifest(triggers={"activeTombstones": 0}), "spec.triggers.activeTombstones"),

@@ -73,7 +73,7 @@ def undone(restatement: Restatement, world: Observation, earlier_key: str = "") 
             return met
         return Unmet(
             Reason.UNDONE_RESTATEMENT_NOT_FOUND,
-            f"Restatement {undo}: spec.undoes names {name}, but Dataset {restatement.spec.dataset_ref.name} has no "
+            f"Restatement {undo}: spec.undoes names {name}, but Dataset {restatement.spec.dataset} has no "
             "Restatement of that name in this namespace. If it was deleted, create it again with the same spec: the table's "
             "ledger still contains it, so nothing is done twice.",
         )

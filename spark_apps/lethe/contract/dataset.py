@@ -340,6 +340,45 @@ class ExecutorsSpec(PodSize):
     """
 
 
+DatasetName = Annotated[str, length(1, 63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+IdentityName = Annotated[str, length(1, 63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+ColumnName = Annotated[str, length(1, 256)]
+
+
+class LookupSpec(ApiModel):
+    """A table that knows which keys belong to a subject, where a column has only such keys."""
+
+    dataset: DatasetName
+    """Name of a Dataset of the same namespace."""
+    from_column: ColumnName = Field(alias="from")
+    """Its column with the values that name the subject."""
+    to_column: ColumnName = Field(alias="to")
+    """Its column with the keys. Rows with one of these keys in their own column belong to the subject."""
+
+
+class IdentitySpec(ApiModel):
+    """A column that names subjects, such as persons."""
+
+    name: IdentityName
+    """What the values are, such as customer. Datasets of a namespace that use the same name mean the same values."""
+    column: ColumnName
+    """The column, or a field of it, such as customer.email, or passengers.element.email in a list."""
+    via: LookupSpec | None = None
+    """The column has keys of another table instead of the values themselves."""
+
+
+class DerivedFrom(ApiModel):
+    """A Dataset from whose rows the rows of this one are made."""
+
+    dataset: DatasetName
+    """Its name, in the same namespace."""
+    batch_column: Annotated[str, length(1, 128)] = ""
+    """The column of this Dataset with the id of the batch of the other one from which a row was made. If this Dataset does
+    not declare an identity itself, a request to erase a subject then erases all rows that were made from batches with rows of
+    the subject. Make them again afterwards.
+    """
+
+
 class RunTemplate(ApiModel):
     """The pods of this Dataset's runs. Fields set here replace those of the chart's runTemplate."""
 
@@ -395,6 +434,13 @@ class DatasetSpec(ApiModel):
     checks: Annotated[tuple[CheckSpec, ...], keyed_by("name", maximum=32)] = ()
     """What must hold for a batch before it is promoted. They apply to batches of the buffer, not to replacements of
     Restatements.
+    """
+    identities: Annotated[tuple[IdentitySpec, ...], keyed_by("name", "column", maximum=32)] = ()
+    """The columns by which a Restatement with a subject finds the rows of a person, or of any other subject, in this table.
+    """
+    derived_from: Annotated[tuple[DerivedFrom, ...], keyed_by("dataset", maximum=32)] = ()
+    """The Datasets from which this one is made. A Restatement with a subject that concerns one of them also concerns this
+    one, whatever its labels.
     """
     restatements: Annotated[RestatementsSpec, StoredDefault()] = RestatementsSpec()
     consolidation: Annotated[ConsolidationSettings, StoredDefault()] = ConsolidationSettings()

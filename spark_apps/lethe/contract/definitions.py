@@ -81,7 +81,8 @@ RESTATEMENT: Final = Resource(
     short_name="rst",
     description=(
         "A Restatement corrects a Dataset once: it replaces batches by a new one, reverts batches, erases records or "
-        "undoes an earlier revert. It is a request, not a state: after creation only suspend, cancel and "
+        "undoes an earlier revert. With a subject, it erases the records of a person from several Datasets. It is a "
+        "request, not a state: after creation only suspend, cancel and "
         "ttlSecondsAfterFinished can change, and applying the same request again changes nothing."
     ),
     spec=RestatementSpec,

@@ -2,14 +2,19 @@
 
 from typing import Annotated, Final
 
+from lethe.contract.dataset import IdentityName
 from lethe.contract.kubernetes import ObjectName, Uri
 from lethe.contract.schema import ApiModel, Rule, between, items, length
 from lethe.contract.settings import Operation, UnknownBatches
+from lethe.contract.vacuum_policy import Selector
 
 Text = Annotated[str, length(1, 256)]
 Key = Annotated[str, length(1, 253)]
 
 _OPTIONAL_AND_IMMUTABLE: Final = (
+    "datasetRef",
+    "datasetSelector",
+    "subject",
     "batchIds",
     "batchIdsFrom",
     "unknownBatches",
@@ -142,16 +147,60 @@ class RowsSpec(ApiModel):
         return self.values_from.secret_key_ref
 
 
+class SubjectIdentity(ApiModel):
+    """The values of one identity that name the subject."""
+
+    identity: IdentityName
+    """Name of an identity that Datasets declare in spec.identities."""
+    values_from: ValuesFrom
+
+
+class SubjectSpec(ApiModel):
+    """A person, or another subject, or several, whose rows are erased from all selected Datasets."""
+
+    cel_rules = (
+        Rule(
+            "has(self.identity) == has(self.valuesFrom) && has(self.identity) != has(self.anyOf)",
+            "either identity and valuesFrom, or anyOf is required",
+        ),
+    )
+
+    identity: IdentityName | None = None
+    """Name of the identity."""
+    values_from: ValuesFrom | None = None
+    any_of: Annotated[tuple[SubjectIdentity, ...], items(1, 8)] = ()
+    """Several identities of the subject. A row that has one of them is erased."""
+    delete_values: bool = False
+    """Delete the Secrets with the values when the erasure is verified in all Datasets."""
+
+    @property
+    def identities(self) -> tuple[SubjectIdentity, ...]:
+        """All identities, with their values."""
+        if self.identity is None or self.values_from is None:
+            return self.any_of
+        return (SubjectIdentity(identity=self.identity, values_from=self.values_from),)
+
+
 class RestatementSpec(ApiModel):
     """What the Restatement does. Immutable except for suspend, cancel and ttlSecondsAfterFinished."""
 
     cel_rules = (
-        *(immutable(field) for field in ("datasetRef", "operation")),
+        immutable("operation"),
         *(immutable(field, optional=True) for field in _OPTIONAL_AND_IMMUTABLE),
         Rule(
             "!has(oldSelf.cancel) || !oldSelf.cancel || (has(self.cancel) && self.cancel)",
             "cancel cannot be taken back; create a new Restatement instead",
             ".cancel",
+        ),
+        Rule(
+            "has(self.datasetRef) != has(self.datasetSelector)",
+            "exactly one of datasetRef and datasetSelector is required",
+            ".datasetRef",
+        ),
+        Rule(
+            "has(self.datasetSelector) == has(self.subject)",
+            "datasetSelector is required with subject, and only then allowed",
+            ".datasetSelector",
         ),
         # Which field belongs to which operation.
         Rule(
@@ -166,6 +215,11 @@ class RestatementSpec(ApiModel):
         ),
         Rule("self.operation == 'Erase' || !has(self.rows)", "rows is allowed only when operation is Erase", ".rows"),
         Rule(
+            "self.operation == 'Erase' || !has(self.subject)",
+            "subject is allowed only when operation is Erase",
+            ".subject",
+        ),
+        Rule(
             "!(self.operation in ['Replay', 'Revert', 'Approve']) || has(self.batchIds) != has(self.batchIdsFrom) || "
             "(self.operation == 'Replay' && has(self.replacement) && has(self.replacement.keyColumns) && "
             "!has(self.batchIds))",
@@ -175,8 +229,8 @@ class RestatementSpec(ApiModel):
         ),
         Rule(
             "self.operation != 'Erase' || (has(self.rows) ? 1 : 0) + (has(self.batchIds) ? 1 : 0) "
-            "+ (has(self.batchIdsFrom) ? 1 : 0) == 1",
-            "exactly one of rows, batchIds and batchIdsFrom is required when operation is Erase",
+            "+ (has(self.batchIdsFrom) ? 1 : 0) + (has(self.subject) ? 1 : 0) == 1",
+            "exactly one of rows, batchIds, batchIdsFrom and subject is required when operation is Erase",
             ".rows",
         ),
         Rule(
@@ -201,7 +255,11 @@ class RestatementSpec(ApiModel):
         ),
     )
 
-    dataset_ref: DatasetRef
+    dataset_ref: DatasetRef | None = None
+    dataset_selector: Selector | None = None
+    """The Datasets from which the subject is erased. The operator makes a Restatement for each of them that declares one of
+    the subject's identities. Datasets that are selected later, while the erasure is not verified yet, join.
+    """
     operation: Operation
     """Replay replaces the batches by spec.replacement, in one commit. Revert deletes the batches. Erase deletes records
     or batches permanently. Undo restores the batches of a Revert, as long as none of its rows was purged. Approve lets the
@@ -219,6 +277,7 @@ class RestatementSpec(ApiModel):
     replacement: ReplacementSpec | None = None
     undoes: RestatementRef | None = None
     rows: RowsSpec | None = None
+    subject: SubjectSpec | None = None
     reason: Annotated[str, length(maximum=1024)] = ""
     """The reason, as free text. It is stored with the tombstones. Do not write personal data here."""
     ticket: Annotated[str, length(maximum=256)] = ""
@@ -248,3 +307,8 @@ class RestatementSpec(ApiModel):
     """Delete this resource this many seconds after it succeeded or failed, but not before its erasure is verified
     (condition Erased), if there is one. If unset, the resource is kept. The ledger keeps the result in any case.
     """
+
+    @property
+    def dataset(self) -> str:
+        """Name of the Dataset to restate; "": it erases a subject from several."""
+        return self.dataset_ref.name if self.dataset_ref is not None else ""

@@ -158,9 +158,9 @@ def items(
     return keywords(minItems=minimum, maxItems=maximum, **{"x-kubernetes-list-type": kind})
 
 
-def keyed_by(name: str, *, maximum: int | None = None) -> Keywords:
-    """A list whose items are told apart by one of their fields, given by its name in the API."""
-    return keywords(maxItems=maximum, **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": (name,)})
+def keyed_by(*names: str, maximum: int | None = None) -> Keywords:
+    """A list in which no two items have the same values of some required fields, given by their names in the API."""
+    return keywords(maxItems=maximum, **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": names})
 
 
 def entries(maximum: int) -> Keywords:

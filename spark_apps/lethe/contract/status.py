@@ -512,6 +512,45 @@ class ErasureStatus(ApiModel):
     """
 
 
+SUBJECT_DATASETS_AT_MOST: Final = 50
+
+
+class SubjectDataset(ApiModel):
+    """One Dataset of a subject's erasure."""
+
+    name: str
+    """Name of the Dataset."""
+    restatement: str | None = None
+    """Name of its Restatement; unset until the operator has created it."""
+    state: str | None = None
+    """Waiting, Running, Planned, Hidden, Purged, Verified or Blocked."""
+    reason: str | None = None
+    """Why it is in this state, as one CamelCase word."""
+    message: str | None = None
+    """The reason, as text."""
+    rows_erased: int | None = None
+    """Rows that were removed."""
+
+
+class SubjectProgress(ApiModel):
+    """The erasure of a subject, counted in Datasets."""
+
+    selected: int | None = None
+    """Datasets that are part of the request."""
+    hidden: int | None = None
+    """Of these, where readers no longer see the rows."""
+    purged: int | None = None
+    """Of these, where no data file of the table has the rows."""
+    verified: int | None = None
+    """Of these, where a run has verified that no file in the storage has them."""
+    blocked: int | None = None
+    """Of these, where something must be changed, or keeps the bytes."""
+    without_identity: int | None = None
+    """Datasets that the selector selects, and that declare none of the subject's identities. They are not searched."""
+    datasets: Annotated[tuple[SubjectDataset, ...] | None, items(maximum=SUBJECT_DATASETS_AT_MOST)] = None
+    """The first 50 of the Datasets: blocked ones first, then those that are furthest from the end, then by name."""
+
+
 NOT_CARRIED_OUT: Final = frozenset({"Failed", "Cancelled", "RolledBack"})
 """The phases in which a Restatement has no effect on the table, and gets none by itself."""
 
@@ -540,6 +579,7 @@ class RestatementStatus(Status):
     attempts: FailedAttempts | None = None
     result: RestatementResult | None = None
     erasure: ErasureStatus | None = None
+    subject: SubjectProgress | None = None
 
 
 class PolicyDataset(ApiModel):

@@ -32,7 +32,7 @@ def test_the_operator_can_read_each_of_them() -> None:
         spec = parse_restatement(document).spec
 
         assert (spec.reason, spec.ticket, spec.evict_by_seconds) == ("why", "T-1", 60)
-        assert spec.dataset_ref.name == "flights"
+        assert spec.dataset == "flights"
 
 
 def test_batches_of_a_requested_vacuum_are_encoded() -> None:
