@@ -178,8 +178,12 @@ def _deleted(request: RestatementRequest, named: NamedBatches, table: RestatedTa
 def _by_values(request: RestatementRequest, table: RestatedTable, lines: list[tuple[str, str]]) -> Effect:
     assert request.rows is not None
     size = sum(f.size for f in table.files)
-    text = f"a run searches the column {request.rows.column} of {many(len(table.files), 'file')} ({written(size)}) or fewer"
-    why = f"which rows are erased: only the run reads the values in the Secret {request.rows.secret}"
+    conditions = request.rows.conditions
+    columns = tuple(dict.fromkeys(c.column for c in conditions))
+    which = f"the {'columns' if len(columns) > 1 else 'column'} {', '.join(columns)}"
+    text = f"a run searches {which} of {many(len(table.files), 'file')} ({written(size)}) or fewer"
+    sources = dict.fromkeys(f"in the Secret {c.secret}" if c.secret else f"at {c.values_uri}" for c in conditions)
+    why = f"which rows are erased: only the run reads the values {' and '.join(sources)}"
     return Effect((*lines, ("rows", text)), {"operation": str(request.operation)}, unknown=why)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from lethe.contract.run import Replacement, RestatementRequest, RowsRef
+from lethe.contract.run import ConditionRef, Replacement, RestatementRequest, RowsRef
 from lethe.contract.settings import UnknownBatches
 
 from tests.model.acts import Change, Erase, EraseRows, Replay, Request, Revert, Undo, request_name
@@ -26,7 +26,7 @@ def request_of(act: Request, input_of: Callable[[Request], str]) -> RestatementR
                 name, "Erase", batch_ids=ids, evict_by_seconds=EVICT_BY, unknown_batches=UnknownBatches.ALLOW
             )
         case EraseRows():
-            rows = RowsRef(column="name", values_file=input_of(act))
+            rows = RowsRef(conditions=(ConditionRef(column="name", values_file=input_of(act)),))
             return a_request(name, "Erase", batch_ids=(), rows=rows, evict_by_seconds=EVICT_BY)
         case Replay(ids, by):
             replacement = Replacement(batch_id=by, uri=input_of(act))

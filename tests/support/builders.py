@@ -11,6 +11,7 @@ from lethe.base.verdict import Verdict
 from lethe.contract.result import AnyRunResult, RequestResult, RunOutcome, RunResult, parse_result, result_model
 from lethe.contract.run import (
     BufferRef,
+    ConditionRef,
     ConsolidationSpec,
     CreateTable,
     DatasetRef,
@@ -211,7 +212,8 @@ def an_undo(of: str = "revert-a", name: str = "undo", **changes: Any) -> Restate
 
 
 def an_erase_of_rows(name: str = "erase", digest: str = "", **changes: Any) -> RestatementRequest:
-    rows = RowsRef(column="tailnum", values_file=f"/etc/lethe/values/{name}", values_digest=digest)
+    condition = ConditionRef(column="tailnum", values_file=f"/etc/lethe/values/{name}")
+    rows = RowsRef(conditions=(condition,), values_digest=digest)
     return a_request(name, "Erase", batch_ids=(), rows=rows, **changes)
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.support.documents import Document as Object
-from tests.support.manifests import dataset_manifest, named, policy_manifest, restatement_manifest
+from tests.support.manifests import ROWS, dataset_manifest, named, policy_manifest, restatement_manifest
 
 CHANGES = {"batchId": "b", "uri": "s3://lake/restated/b/", "keyColumns": ["tailnum", "day"], "opColumn": "op"}
 
@@ -144,6 +144,27 @@ ACCEPTED = {
             {"name": "customer", "column": "card", "via": {"dataset": "cards", "from": "email", "to": "id"}},
         ],
         derivedFrom=[{"dataset": "bookings", "batchColumn": "source"}],
+    ),
+    "an Erase by values of several columns": restatement_manifest(
+        "Erase",
+        rows={
+            "anyOf": [
+                {"column": "customer.email", "valuesFrom": {"secretKeyRef": {"name": "erase-x", "key": "emails"}}},
+                {
+                    "column": "loyalty_id",
+                    "valuesFrom": {"uri": "s3://lake/erase/emails.txt"},
+                    "via": {"dataset": "bookings", "from": "customer.email", "to": "loyalty_id"},
+                },
+            ]
+        },
+    ),
+    "an Erase by values of another Dataset": restatement_manifest(
+        "Erase",
+        rows={
+            "column": "loyalty_id",
+            "valuesFrom": {"uri": "s3://lake/erase/emails.txt"},
+            "via": {"dataset": "bookings", "from": "customer.email", "to": "loyalty_id"},
+        },
     ),
     "an Erase by batches": restatement_manifest("Erase", rows=None, batchIds=["a"]),
     "ids in any script": restatement_manifest(batchIds=["2013-01-01.UA", "größe/1 %", "航班"]),
@@ -511,6 +532,34 @@ REFUSED = {
     "the same identity twice": (
         dataset_manifest(identities=[{"name": "customer", "column": "email"}] * 2),
         "spec.identities[1]: Duplicate value",
+    ),
+    "an Erase of rows without a column": (
+        restatement_manifest("Erase", rows={"valuesFrom": {"uri": "s3://lake/emails.txt"}}),
+        "either anyOf, or column and valuesFrom are required",
+    ),
+    "an Erase of rows with one column and several": (
+        restatement_manifest("Erase", rows={**ROWS, "anyOf": [ROWS]}),
+        "either anyOf, or column and valuesFrom are required",
+    ),
+    "an Erase of rows without conditions": (restatement_manifest("Erase", rows={"anyOf": []}), "spec.rows.anyOf"),
+    "an Erase of rows by 17 conditions": (
+        restatement_manifest("Erase", rows={"anyOf": [ROWS] * 17}),
+        "must have at most 16 items",
+    ),
+    "values from two places": (
+        restatement_manifest(
+            "Erase",
+            rows={"column": "v", "valuesFrom": {**ROWS["valuesFrom"], "uri": "s3://lake/emails.txt"}},
+        ),
+        "exactly one of secretKeyRef and uri is required",
+    ),
+    "a lookup in a Dataset of another namespace": (
+        restatement_manifest("Erase", rows={**ROWS, "via": {"dataset": "other/bookings", "from": "a", "to": "b"}}),
+        "spec.rows.via.dataset",
+    ),
+    "a lookup without a column": (
+        restatement_manifest("Erase", rows={**ROWS, "via": {"dataset": "bookings", "from": "a"}}),
+        "spec.rows.via.to",
     ),
     "a policy without triggers": (policy_manifest(triggers=None), "spec.triggers"),
     "a threshold of 0": (policy_manifest(triggers={"activeTombstones": 0}), "spec.triggers.activeTombstones"),

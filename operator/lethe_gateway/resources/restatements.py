@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final
 
-from lethe.contract.restatement import ReplacementSpec, RestatementSpec, RowsSpec
+from lethe.contract.restatement import ReplacementSpec, RestatementSpec
 from lethe.contract.schema import ApiModel, SameAs
 from lethe.contract.status import (
     ErasureStatus,
@@ -78,7 +78,8 @@ class RestatementView(RestatementSummary):
     replacement: ReplacementView | None = None
     undoes: str | None = None
     """The Restatement that an Undo takes back."""
-    erased_column: Annotated[str | None, SameAs(RowsSpec, "column")] = None
+    erased_columns: tuple[str, ...] = ()
+    """The columns whose values name the records that an Erase deletes."""
     plan: RestatementPlanView | None = None
     conditions: tuple[ConditionView, ...] = Field(default_factory=tuple)
     """The conditions of the Restatement."""
@@ -100,11 +101,16 @@ def restatement_of(resource: Mapping[str, Any]) -> RestatementView:
             "batchIds": list(spec.get("batchIds") or ())[:SHOWN_IDS],
             "replacement": spec.get("replacement"),
             "undoes": part(spec, "undoes").get("name"),
-            "erasedColumn": part(spec, "rows").get("column"),
+            "erasedColumns": _erased_columns(part(spec, "rows")),
             "plan": part(resource, "status").get("plan"),
             "conditions": conditions_of(resource),
         },
     )
+
+
+def _erased_columns(rows: Mapping[str, Any]) -> list[str]:
+    conditions = (rows, *(rows.get("anyOf") or ()))
+    return list(dict.fromkeys(str(c["column"]) for c in conditions if c.get("column")))
 
 
 def dataset_name_of(resource: Mapping[str, Any]) -> str:

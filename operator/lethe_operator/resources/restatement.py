@@ -65,12 +65,15 @@ class Restatement:
         return self.listed.ids if isinstance(self.listed, IdList) else self.spec.batch_ids
 
     @property
-    def values(self) -> SecretFile | None:
-        """Where the run finds the values of an Erase by records; None: it is not one."""
-        if self.spec.rows is None:
-            return None
-        secret = self.spec.rows.secret
-        return SecretFile(secret.name, secret.key, sha256(self.key.encode()).hexdigest()[:16])
+    def secrets(self) -> dict[str, SecretFile]:
+        """The Secrets with values of an Erase by records, by the field of the condition that names each."""
+        by_field = self.spec.rows.by_field if self.spec.rows is not None else {}
+        file = sha256(self.key.encode()).hexdigest()[:16]
+        return {
+            field: SecretFile(secret.name, secret.key, f"{file}-{n}" if n else file)
+            for n, (field, condition) in enumerate(by_field.items())
+            if (secret := condition.values_from.secret_key_ref) is not None
+        }
 
     @property
     def list_uri(self) -> str:

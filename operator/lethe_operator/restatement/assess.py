@@ -162,17 +162,17 @@ def _end(why: _Why, message: str) -> Assessment:
 
 def not_yet(restatement: Restatement, dataset: Dataset, world: Observation, settings: Settings) -> Assessment | None:
     """The assessment of a Restatement that cannot start now; None: it can."""
-    name, rows = restatement.meta.name, restatement.spec.rows
-    secret = rows.secret.name if rows is not None else ""
-    if secret and not _is_allowed(secret, dataset.meta.namespace, settings):
-        allowed = ", ".join(settings.erase_secrets) or "none"
-        return stalled(
-            Verdict(
-                Reason.SECRET_NOT_ALLOWED,
-                f"Restatement {name}: spec.rows.valuesFrom names the Secret {secret}; the chart's value "
-                f"erase.allowedSecrets allows {allowed}. Use a Secret with an allowed name, or extend that value.",
-            ),
-        )
+    name = restatement.meta.name
+    for field, secret in restatement.secrets.items():
+        if not _is_allowed(secret.secret, dataset.meta.namespace, settings):
+            allowed = ", ".join(settings.erase_secrets) or "none"
+            return stalled(
+                Verdict(
+                    Reason.SECRET_NOT_ALLOWED,
+                    f"Restatement {name}: {field}.valuesFrom names the Secret {secret.secret}; the chart's value "
+                    f"erase.allowedSecrets allows {allowed}. Use a Secret with an allowed name, or extend that value.",
+                ),
+            )
     if not _searches(restatement):
         return None
     if not _is_listed_since(world.buffer, world.table, restatement):

@@ -52,6 +52,7 @@ PAUSE_BETWEEN_COMMITS: Final = timedelta(seconds=5)
 BATCH_IDS_AT_MOST: Final = 200_000
 RUN_JSON_BYTES_AT_MOST: Final = 32 * 1024 * 1024
 _BYTES_OF_A_REQUEST: Final = 512  # field names, numbers and times
+_BYTES_OF_A_CONDITION: Final = 256  # field names, and paths of files
 Standings = Sequence[tuple[Restatement, Assessment]]
 
 
@@ -175,9 +176,11 @@ def document_bytes(r: Restatement) -> int:
     if r.spec.replacement is not None:
         replacement = r.spec.replacement
         texts += [replacement.batch_id, replacement.uri, *replacement.key_columns, replacement.op_column]
-    if r.spec.rows is not None:
-        texts += [r.spec.rows.column, r.spec.rows.secret.name, r.spec.rows.secret.key]
-    return _BYTES_OF_A_REQUEST + 3 * len(r.key) + sum(len(t.encode()) + 3 for t in texts)
+    conditions = r.spec.rows.conditions if r.spec.rows is not None else ()
+    texts += [text for c in conditions for text in (c.column, c.values_from.uri)]
+    texts += [text for secret in r.secrets.values() for text in (secret.secret, secret.key)]
+    own = _BYTES_OF_A_REQUEST + _BYTES_OF_A_CONDITION * len(conditions)
+    return own + 3 * len(r.key) + sum(len(t.encode()) + 3 for t in texts)
 
 
 def _longest_ready(standings: Standings, quick: bool | None) -> Ready | None:
@@ -221,7 +224,7 @@ def restatements_launch(
         why=f"{_what(members)}, attempt {run.attempt}",
         for_uid=members[0].meta.uid if len(members) == 1 else "",
         engine=engine,
-        secrets=tuple(r.values for r in members if r.values is not None),
+        secrets=tuple(secret for r in members for secret in r.secrets.values()),
     )
 
 
@@ -248,7 +251,9 @@ def _what(members: list[Restatement]) -> str:
         batches = sum(r.batches for r in members)
         return f"{dry}{len(members)} Restatements of {most}{batches} batches, the first of them {members[0].meta.name}"
     if spec.rows is not None:
-        return f"{dry}Restatement {members[0].meta.name}: Erase of records by the column {spec.rows.column}"
+        columns = spec.rows.columns
+        by = f"the {'columns' if len(columns) > 1 else 'column'} {', '.join(columns)}"
+        return f"{dry}Restatement {members[0].meta.name}: Erase of records by {by}"
     which = [f"the batches in {members[0].list_uri}" if members[0].list_uri else f"{members[0].batches} batches"]
     if spec.replacement is not None and spec.replacement.key_columns:
         rows = f"rows by {', '.join(spec.replacement.key_columns)}"

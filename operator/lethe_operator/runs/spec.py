@@ -21,6 +21,7 @@ from lethe.contract.run import (
     AcceptedHead,
     AllowedOperation,
     BufferRef,
+    ConditionRef,
     ConsolidationSpec,
     DatasetRef,
     Replacement,
@@ -206,11 +207,17 @@ def _request(restatement: Restatement, undoes: str) -> RestatementRequest:
 
 
 def _rows(restatement: Restatement) -> RowsRef | None:
-    rows, values = restatement.spec.rows, restatement.values
-    if rows is None or values is None:
+    rows, secrets = restatement.spec.rows, restatement.secrets
+    if rows is None:
         return None
-    file = f"{ERASE_PATH}/{values.file}"
-    return RowsRef(column=rows.column, values_file=file, secret=values.secret, secret_key=values.key)
+    conditions: list[ConditionRef] = []
+    for field, condition in rows.by_field.items():
+        ref = ConditionRef(field=field, column=condition.column, values_uri=condition.values_from.uri)
+        if (secret := secrets.get(field)) is not None:
+            source = {"values_file": f"{ERASE_PATH}/{secret.file}", "secret": secret.secret, "secret_key": secret.key}
+            ref = ref.model_copy(update=source)
+        conditions.append(ref)
+    return RowsRef(conditions=tuple(conditions))
 
 
 def vacuum_run_id(dataset: Dataset, key: str) -> str:

@@ -186,22 +186,23 @@ def problems(
 
 
 def digest_problems(
-    erasure: ListedErasure, found: StoredRecord, key: bytes, values: bytes | None
+    erasure: ListedErasure, found: StoredRecord, key: bytes, values: Sequence[bytes]
 ) -> list[ErasureProblem]:
     """Compare the keyed digest in a record with the digest of what was erased.
 
     Args:
         key: The digest key, at least 16 bytes.
-        values: Of an Erase by records, one per line. None: not given; then only digests of batches are compared.
+        values: The lists of an Erase by records, one for each of its conditions. Empty: not given; then only digests of
+            batches are compared.
     """
     request = (found.document or {}).get("request")
     request = request if isinstance(request, dict) else {}
     by_batches = bool(erasure.result.batch_ids)
     name = "batch-ids-digest" if by_batches else "values-digest"
-    content = "\n".join(erasure.result.batch_ids).encode() if by_batches else values
-    if content is None:
+    contents = ["\n".join(erasure.result.batch_ids).encode()] if by_batches else values
+    if not contents:
         return []
-    recorded, actual = request.get(name), values_digest(content, key)
+    recorded, actual = request.get(name), values_digest(contents, key)
     if recorded == actual:
         return []
     why = "does not match: it is the digest of other values"
@@ -360,10 +361,11 @@ def _the_only(found: Sequence[ListedErasure], name: str) -> ListedErasure:
 )
 @click.option(
     "--values",
-    "values_file",
+    "values_files",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    multiple=True,
     help="A file of values, one per line, or - for the standard input. With --storage: search every object for them. With "
-    "--digest-key: compare their digest.",
+    "--digest-key: compare their digest. Repeatable: one file for each condition of the Erase, in their order.",
 )
 @click.option(
     "--digest-key",
@@ -436,8 +438,8 @@ class GivenEvidence:
     """Whether to search the storage."""
     values: Sequence[str]
     """The values to search for; empty: none were given."""
-    values_content: bytes | None
-    """The content of the file of values; None: not given."""
+    values_contents: Sequence[bytes]
+    """The contents of the files of values; empty: none were given."""
     digest_key: bytes
     """Empty: skip digests."""
 
@@ -446,7 +448,7 @@ def _given(
     restatements_count: int,
     key_files: tuple[Path, ...],
     storage: bool,
-    values_file: Path | None,
+    values_files: Sequence[Path],
     digest_key_file: Path | None,
 ) -> GivenEvidence:
     """Read the files that the options name.
@@ -455,17 +457,17 @@ def _given(
         UsageError: The arguments do not go together.
         InputError: InvalidKey, InvalidValues.
     """
-    if values_file is not None and not storage and digest_key_file is None:
+    if values_files and not storage and digest_key_file is None:
         raise click.UsageError("--values needs --storage or --digest-key")
-    if values_file is not None and digest_key_file is not None and restatements_count != 1:
+    if values_files and digest_key_file is not None and restatements_count != 1:
         raise click.UsageError(
             "--values with --digest-key needs exactly one RESTATEMENT: the one that erased the values"
         )
     digest_key = _digest_key(digest_key_file) if digest_key_file is not None else b""
     keys = [key for f in key_files for key in load_known_keys(f.read_bytes(), str(f))]
-    content = _content_of_values(values_file) if values_file is not None else None
-    values = _values(content, str(values_file)) if content is not None else []
-    return GivenEvidence(keys, storage, values, content, digest_key)
+    contents = [_content_of_values(f) for f in values_files]
+    values = {v for f, content in zip(values_files, contents, strict=True) for v in _values(content, str(f))}
+    return GivenEvidence(keys, storage, sorted(values), contents, digest_key)
 
 
 def _verify_record(opened: Opened, erasure: ListedErasure, evidence: GivenEvidence) -> list[ErasureProblem]:
@@ -473,7 +475,7 @@ def _verify_record(opened: Opened, erasure: ListedErasure, evidence: GivenEviden
     record = read_record(opened, outcome.record) if outcome is not None else StoredRecord()
     failures = problems(opened, erasure, record, evidence.public_keys)
     if evidence.digest_key and record.document is not None:
-        failures += digest_problems(erasure, record, evidence.digest_key, evidence.values_content)
+        failures += digest_problems(erasure, record, evidence.digest_key, evidence.values_contents)
     return failures
 
 

@@ -31,6 +31,7 @@ from lethe.contract.settings import (
     FileFormat,
     Framing,
     Launcher,
+    Lookup,
     LostOffsets,
     MessageFormat,
     SchemaEvolution,
@@ -345,17 +346,6 @@ IdentityName = Annotated[str, length(1, 63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9
 ColumnName = Annotated[str, length(1, 256)]
 
 
-class LookupSpec(ApiModel):
-    """A table that knows which keys belong to a subject, where a column has only such keys."""
-
-    dataset: DatasetName
-    """Name of a Dataset of the same namespace."""
-    from_column: ColumnName = Field(alias="from")
-    """Its column with the values that name the subject."""
-    to_column: ColumnName = Field(alias="to")
-    """Its column with the keys. Rows with one of these keys in their own column belong to the subject."""
-
-
 class IdentitySpec(ApiModel):
     """A column that names subjects, such as persons."""
 
@@ -363,7 +353,7 @@ class IdentitySpec(ApiModel):
     """What the values are, such as customer. Datasets of a namespace that use the same name mean the same values."""
     column: ColumnName
     """The column, or a field of it, such as customer.email, or passengers.element.email in a list."""
-    via: LookupSpec | None = None
+    via: Lookup | None = None
     """The column has keys of another table instead of the values themselves."""
 
 

@@ -4,8 +4,8 @@ from typing import Annotated, Final
 
 from lethe.contract.dataset import IdentityName
 from lethe.contract.kubernetes import ObjectName, Uri
-from lethe.contract.schema import ApiModel, Rule, between, items, length
-from lethe.contract.settings import Operation, UnknownBatches
+from lethe.contract.schema import ApiModel, Rule, SameAs, between, items, length
+from lethe.contract.settings import Lookup, Operation, UnknownBatches
 from lethe.contract.vacuum_policy import Selector
 
 Text = Annotated[str, length(1, 256)]
@@ -127,24 +127,70 @@ class SecretKey(ApiModel):
 
 
 class ValuesFrom(ApiModel):
-    """The location of the values."""
+    """The location of the values: UTF-8, one value per line, at most 100000 values.
 
-    secret_key_ref: SecretKey
+    A list at a URI must not change after a run has read it, see status.plan.valuesDigest.
+    """
+
+    cel_rules = (Rule("has(self.secretKeyRef) != has(self.uri)", "exactly one of secretKeyRef and uri is required"),)
+
+    secret_key_ref: SecretKey | None = None
+    uri: Uri = ""
+    """URI of a text file that the FileIO of the table's catalog can read. The run reads it, the operator does not. Only the
+    run and those who asked for the Restatement should be able to read it. Lethe never deletes it.
+    """
 
 
-class RowsSpec(ApiModel):
-    """Which records Erase deletes. The values are never written into a resource, a log or a ledger file."""
+class RowsCondition(ApiModel):
+    """Records with one of the values in the column."""
 
     column: Text
     """The column whose values name the records, or a field of it, such as customer.email, or passengers.element.email in a
     list: then a record is erased if one of its elements has such a value.
     """
     values_from: ValuesFrom
+    via: Lookup | None = None
+    """The values are not those of the column: the run looks up in another Dataset what stands in the column for them."""
+
+
+class RowsSpec(ApiModel):
+    """Which records Erase deletes. The values are never written into a resource, a log or a ledger file."""
+
+    cel_rules = (
+        Rule(
+            "has(self.anyOf) ? !has(self.column) && !has(self.valuesFrom) && !has(self.via) : "
+            "has(self.column) && has(self.valuesFrom)",
+            "either anyOf, or column and valuesFrom are required",
+        ),
+    )
+
+    column: Annotated[str, length(1, 256), SameAs(RowsCondition)] = ""
+    values_from: ValuesFrom | None = None
+    via: Annotated[Lookup | None, SameAs(RowsCondition)] = None
+    any_of: Annotated[tuple[RowsCondition, ...], items(1, 16)] = ()
+    """Several conditions. A record that meets at least one of them is erased."""
 
     @property
-    def secret(self) -> SecretKey:
-        """The Secret, and the key in it, that hold the values."""
-        return self.values_from.secret_key_ref
+    def by_field(self) -> dict[str, RowsCondition]:
+        """The conditions, by the fields that have them, for messages."""
+        if self.any_of or self.values_from is None:
+            return {f"spec.rows.anyOf[{n}]": condition for n, condition in enumerate(self.any_of)}
+        return {"spec.rows": RowsCondition(column=self.column, values_from=self.values_from, via=self.via)}
+
+    @property
+    def conditions(self) -> tuple[RowsCondition, ...]:
+        """The conditions, of which a record meets at least one."""
+        return tuple(self.by_field.values())
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns, each once."""
+        return tuple(dict.fromkeys(c.column for c in self.conditions))
+
+    @property
+    def lookups(self) -> frozenset[str]:
+        """The names of the Datasets in which the run looks up values."""
+        return frozenset(c.via.dataset for c in self.conditions if c.via is not None)
 
 
 class SubjectIdentity(ApiModel):

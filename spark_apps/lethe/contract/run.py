@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, assert_never
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from lethe.base.ids import kube_name
@@ -208,19 +208,41 @@ class Replacement(Document):
     """
 
 
-class RowsRef(Document):
-    """Which records an Erase deletes. The values are only in a file in the run's pod, because they may be personal data."""
+class ConditionRef(Document):
+    """A condition of an Erase: its column has one of the values of a list."""
 
+    field: str = "spec.rows"
+    """The field of the Restatement that has the condition, for messages."""
     column: str
     """Its current name."""
-    values_file: str
-    """Path in the pod; one value per line."""
+    values_file: str = ""
+    """Path in the pod of the list, one value per line; "": it is at `values_uri`."""
+    values_uri: str = ""
+    """URI of the list; "": it is in a file in the pod."""
     secret: str = ""
     """The source of the file, for messages."""
     secret_key: str = ""
     """The source of the file, for messages."""
+
+
+class RowsRef(Document):
+    """Which records an Erase deletes: those that meet a condition. The document has no values: they may be personal data."""
+
+    conditions: tuple[ConditionRef, ...]
+    """At least one."""
     values_digest: str = ""
-    """`lethe.restatement.plan`; the run sets it; "": unknown."""
+    """`lethe.restatement.plan`. The run sets it; before, that of the lists when a run first read them, if one of them is at a
+    URI. "": unknown.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_one(cls, data: Any) -> Any:
+        """The previous release wrote one condition, without `conditions`."""
+        if not isinstance(data, dict) or "column" not in data:
+            return data
+        digest = {"valuesDigest": data["valuesDigest"]} if "valuesDigest" in data else {}
+        return {"conditions": [{k: v for k, v in data.items() if k not in digest}], **digest}
 
 
 class Manager(Recorded):
@@ -277,6 +299,11 @@ class RestatementRequest(Document):
     """Time from the commit until the rows must be deleted; None: no deadline."""
     provenance: Provenance | None = None
     """None: unknown."""
+
+    @property
+    def conditions(self) -> tuple[ConditionRef, ...]:
+        """Of `rows`; empty: it is no Erase by records."""
+        return self.rows.conditions if self.rows is not None else ()
 
     @property
     def by_keys(self) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Annotated, Any, Final, assert_never
 
-from pydantic import BeforeValidator, ConfigDict
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from lethe.contract.schema import ApiModel, Rule, StoredDefault, items, length
 
@@ -249,6 +249,22 @@ class CsvDialect(ApiModel):
 
 
 RFC_4180: Final = CsvDialect()
+
+
+class Lookup(ApiModel):
+    """Where the values of a column are looked up that stand for given values, such as customer numbers for addresses.
+
+    They are the values of the column `to` in the rows of the Dataset's table that have a given value in the column `from`.
+    """
+
+    dataset: Annotated[str, length(1, 63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+    """Name of a Dataset in the same namespace."""
+    from_column: Annotated[str, length(1, 256)] = Field(alias="from")
+    """The column with the given values, or a field of it, such as customer.email, or passengers.element.email in a list."""
+    to_column: Annotated[str, length(1, 256)] = Field(alias="to")
+    """The column, or a field of structs, with the values that stand for them. Its type must be that of the column in which they
+    are searched for, or one whose values can be converted to it exactly.
+    """
 
 
 class Operation(StrEnum):

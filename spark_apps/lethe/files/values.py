@@ -108,16 +108,16 @@ def _decoded(stored: bytes) -> str | None:
         return None
 
 
-def parse_values(content: bytes, kind: ValueKind, column: str, request: str) -> Values:
+def parse_values(content: bytes, kind: ValueKind, column: str, where: str) -> Values:
     """Parse a file with one value per line. Skips blank lines; spaces in a line belong to the value.
 
     Args:
-        column, request: The names of the column and of the Restatement, for errors.
+        column: Its name, for errors.
+        where: The Restatement and the list, for errors.
 
     Raises:
         InputError: `InvalidValues`: no values or too many, not UTF-8, or not of the column's type. Names the line.
     """
-    where = f"Restatement {request}: the values of spec.rows"
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:

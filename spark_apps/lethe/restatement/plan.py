@@ -87,21 +87,32 @@ def name_of(key: str) -> str:
     return key.rpartition("/")[0] or key
 
 
-def values_digest(content: bytes, key: bytes) -> str:
-    """`<id of the key>:<HMAC-SHA256 of the distinct lines>`; "" if there is no key, or one of fewer than 16 bytes.
+def values_digest(contents: Sequence[bytes], key: bytes) -> str:
+    """`<id of the key>:<HMAC-SHA256>`; "" if there is no key, or one of fewer than 16 bytes.
+
+    The HMAC of one list is that of its distinct lines, sorted. The HMAC of several lists is that of the HMACs of the lists in
+    hexadecimal, one per line, in the order of the conditions.
 
     The ledger stores the digest and never the values. The key is in a Secret of the cluster and not beside the table. Without the
     key, it is impossible to test guessed values against the digest, even if there are few possible values.
 
     Args:
-        content: As for `lethe.files.values.parse_values`. The order of lines and blank lines do not matter.
+        contents: At least one list, as for `lethe.files.values.parse_values`. The order of its lines and blank lines do not
+            matter.
     """
     if len(key) < KEY_BYTES_AT_LEAST:
         return ""
-    lines = {line.removesuffix(b"\r") for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n")}
-    values = b"\n".join(sorted(line for line in lines if line.strip()))
+    digests = [hmac.new(key, _distinct_lines(content), hashlib.sha256).hexdigest() for content in contents]
     key_id = hashlib.sha256(b"lethe values digest\n" + key).hexdigest()[:8]
-    return f"{key_id}:{hmac.new(key, values, hashlib.sha256).hexdigest()}"
+    if len(digests) == 1:
+        return f"{key_id}:{digests[0]}"
+    every = "\n".join(digests).encode()
+    return f"{key_id}:{hmac.new(key, every, hashlib.sha256).hexdigest()}"
+
+
+def _distinct_lines(content: bytes) -> bytes:
+    lines = {line.removesuffix(b"\r") for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n")}
+    return b"\n".join(sorted(line for line in lines if line.strip()))
 
 
 def refuse_other_values(request: RestatementRequest, before: RequestResult) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pyiceberg.schema import Schema
 
 from lethe.base.errors import InputError
-from lethe.contract.run import RestatementRequest
+from lethe.contract.run import ConditionRef, RestatementRequest
 from lethe.files.values import ValueKind
 from lethe.iceberg.column_path import ColumnPath, NoColumn, resolve_column
 from lethe.iceberg.metadata_file import type_of
@@ -70,20 +70,21 @@ def require_columns(request: RestatementRequest, schema: Schema, batch_field_id:
     Raises:
         InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec.
     """
-    if request.rows is not None:
-        erased_column(request, schema, batch_field_id, table)
+    for condition in request.conditions:
+        erased_column(request, condition, schema, batch_field_id, table)
     key_columns(request, schema, batch_field_id, table)
 
 
-def erased_column(request: RestatementRequest, schema: Schema, batch_field_id: int, table: str) -> SearchableColumn:
-    """The column whose values name the records of an Erase, by its current name.
+def erased_column(
+    request: RestatementRequest, condition: ConditionRef, schema: Schema, batch_field_id: int, table: str
+) -> SearchableColumn:
+    """The column whose values name records of an Erase, by its current name.
 
     Raises:
         InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec.
     """
-    assert request.rows is not None
-    use = ColumnUse(f"Restatement {request.name}: spec.rows.column", "erased")
-    return searchable_column(schema, batch_field_id, table, use, request.rows.column)
+    use = ColumnUse(f"Restatement {request.name}: {condition.field}.column", "erased")
+    return searchable_column(schema, batch_field_id, table, use, condition.column)
 
 
 def key_columns(request: RestatementRequest, schema: Schema, batch_field_id: int, table: str) -> list[SearchableColumn]:

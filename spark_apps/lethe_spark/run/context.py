@@ -227,14 +227,14 @@ def with_digests(requests: Sequence[RestatementRequest]) -> tuple[RestatementReq
 def batch_ids_digest(batch_ids: Iterable[str]) -> str:
     """The keyed digest of the batch ids of an erasure, one id per line; empty without ids or without a key."""
     content = "\n".join(batch_ids).encode()
-    return values_digest(content, _read(os.environ.get(KEY_FILE_VARIABLE, ""))) if content else ""
+    return values_digest([content], _read(os.environ.get(KEY_FILE_VARIABLE, ""))) if content else ""
 
 
 def _digested(request: RestatementRequest, key: bytes) -> RestatementRequest:
     if request.rows is None:
         return request
-    content = _read(request.rows.values_file)
-    digest = values_digest(content, key) if content else ""
+    contents = [_read(c.values_file) for c in request.conditions]
+    digest = values_digest(contents, key) if all(contents) else ""
     return request.model_copy(update={"rows": request.rows.model_copy(update={"values_digest": digest})})
 
 

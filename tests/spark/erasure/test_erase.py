@@ -139,7 +139,7 @@ def test_a_repeated_request_with_other_values_is_refused_and_with_the_same_value
     head, recreated = story.head().snapshot_id, erase.model_copy(update={"creation_time": ago(days=1)})
 
     same = story.restate(recreated)
-    Path(erase.rows.values_file).write_text(f"{name_of(row('B', 2)[1])}\n")
+    Path(erase.conditions[0].values_file).write_text(f"{name_of(row('B', 2)[1])}\n")
     other = story.restate(recreated)
     key.write_bytes(b"another key, which nobody had before")
     unknown = story.restate(recreated)
@@ -162,7 +162,7 @@ def test_values_that_are_not_there_are_waited_for_and_the_others_go_on(story: Na
         story.an_erase(name_of(row("B", 2)[1]), name="goes"),
     )
     assert erase.rows is not None
-    file = Path(erase.rows.values_file)
+    file = Path(erase.conditions[0].values_file)
     content = file.read_text()
     file.unlink()
 

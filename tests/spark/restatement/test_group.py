@@ -253,7 +253,7 @@ def test_for_an_erase_by_records_it_reports_which_files_would_be_searched(spark:
     erase, nobody = people.an_erase(name_of(row("A", 1)[1])), people.an_erase("zzz", name="nobody")
     odd, no_secret = (people.an_erase("x", name=n, column=c) for n, c in (("odd", "none"), ("no-secret", "name")))
     assert no_secret.rows is not None
-    Path(no_secret.rows.values_file).unlink()
+    Path(no_secret.conditions[0].values_file).unlink()
     before = everything(people)
 
     found = results_by_name(rehearsed(people, erase, nobody, odd, no_secret))

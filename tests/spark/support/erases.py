@@ -11,7 +11,16 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 from lethe.contract.result import RequestResult
-from lethe.contract.run import CreateTable, Replacement, RestatementRequest, RowsRef, RunKind, RunSpec, TableRef
+from lethe.contract.run import (
+    ConditionRef,
+    CreateTable,
+    Replacement,
+    RestatementRequest,
+    RowsRef,
+    RunKind,
+    RunSpec,
+    TableRef,
+)
 
 from tests.spark.support.story import Row, Story, local, of_arrow, of_batches, of_spark, some_rows
 from tests.support.builders import a_request
@@ -72,7 +81,8 @@ class Names(Story):
         file = self.lake.home / "values" / str(next(_NUMBERS))
         file.parent.mkdir(exist_ok=True)
         file.write_text("".join(f"{v}\n" for v in values))
-        ref = RowsRef(column=column, values_file=str(file), secret="erase-people", secret_key="tails")
+        condition = ConditionRef(column=column, values_file=str(file), secret="erase-people", secret_key="tails")
+        ref = RowsRef(conditions=(condition,))
         return a_request(name, "Erase", batch_ids=(), rows=ref, **changes)
 
     def erase(self, *rows: Row, name: str = "erase", **at: Callable[[], object]) -> RequestResult:

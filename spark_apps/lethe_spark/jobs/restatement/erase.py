@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 from lethe.base.errors import ConflictError, InputError, TransientError
 from lethe.contract.result import Phase, RequestResult
-from lethe.contract.run import RestatementRequest
+from lethe.contract.run import ConditionRef, RestatementRequest
 from lethe.files.values import ValueKind, Values, ValueType, parse_values
 from lethe.ingest.change_rows import Keyed
 from lethe.ingest.schema_fit import field_ids
@@ -106,8 +106,8 @@ class RowEraser:
 
     context: RunContext
     table: SparkTable
-    _wanted: dict[str, AnyWanted] = field(default_factory=dict, repr=False)
-    """What is searched for, by the key of the request."""
+    _wanted: dict[str, tuple[AnyWanted, ...]] = field(default_factory=dict, repr=False)
+    """What is searched for, by the key of the request: rows that meet one of the conditions, or that have one of the keys."""
     _found: dict[str, Mapping[str, FrozenBitMap64]] = field(default_factory=dict)
     """Row positions, by the path of the file, then by the key of the request."""
     _unsure: dict[str, str] = field(default_factory=dict)
@@ -132,11 +132,11 @@ class RowEraser:
         self.context.step("after-search")
         taken_out = {c.path: c.deletes for c in hit}
         if not hit or base.facts.head_id is None:
-            return Erased({key: ErasedRows(0, self._wanted[key].field_id) for key in asked}, aside)
+            return Erased({key: ErasedRows(0, self._field_id(key)) for key in asked}, aside)
         tasks = tasks_by_path(self.table, taken_out, base.facts.head_id)
         deleted = deleted_of(self.table, tasks, table_io(self.context, self.table.location))
         fresh, counts = self._fresh(asked, deleted)
-        rows = {key: ErasedRows(counts[key], self._wanted[key].field_id) for key in asked}
+        rows = {key: ErasedRows(counts[key], self._field_id(key)) for key in asked}
         self.context.reporter.phase(Phase.WRITING, f"{sum(counts.values())} rows to delete from {len(fresh)} files")
         beside = self._hidden_too(base, asked, deleted)
         erased = Erased(rows, aside, taken_out, beside=beside)
@@ -161,7 +161,7 @@ class RowEraser:
 
     def still_right(self, erased: Erased, base: Base) -> bool:
         """Whether the same files of this base hold wanted rows, with the same native deletes. Searches files that are new."""
-        columns = (c for key in erased.rows for c in columns_of(self._wanted[key]))
+        columns = (c for key in erased.rows for search in self._wanted[key] for c in columns_of(search))
         if any(base.iceberg.schema().find_column_name(c.field_id) is None for c in columns):
             return False
         files = self._searched(base, erased.rows)
@@ -180,17 +180,17 @@ class RowEraser:
         aside: dict[str, RequestResult] = {}
         for request in requests:
             try:
-                search: AnyWanted = (
-                    wanted_keys(request, base, written.keys.get(request.key))
+                searches: tuple[AnyWanted, ...] = (
+                    (wanted_keys(request, base, written.keys.get(request.key)),)
                     if request.by_keys
                     else wanted_by(request, base)
                 )
             except (InputError, TransientError) as e:
                 aside[request.key] = set_aside(request, e.verdict)
             else:
-                if self._wanted.get(request.key) != search:
+                if self._wanted.get(request.key) != searches:
                     # The request is new, the values were changed, or another column has this name now.
-                    self._wanted[request.key] = search
+                    self._wanted[request.key] = searches
                     self._found.clear()
                     self._unsure.clear()
         return aside
@@ -201,21 +201,26 @@ class RowEraser:
         Returns:
             All these files.
         """
-        searches = {key: self._wanted[key] for key in keys}
+        wanted = {key: self._wanted[key] for key in keys}
+        searches = {search_key(key, n): search for key, several in wanted.items() for n, search in enumerate(several)}
         files = candidates(base.iceberg, base.facts.head_id, searches)
         new = [c for c in files if c.path not in self._found and c.path not in self._unsure]
         if new:
             size = sum(c.size for c in new)
             self.context.reporter.phase(
-                Phase.SCAN, f"{len(new)} files of {size} bytes for the rows of {len(searches)} requests"
+                Phase.SCAN, f"{len(new)} files of {size} bytes for the rows of {len(wanted)} requests"
             )
             names = field_ids(base.iceberg.properties)
             result = search(
                 self.context.spark.sparkContext, Search(searches, table_properties(self.context), names), new
             )
-            self._found |= result.found
+            self._found |= {path: _by_request(found) for path, found in result.found.items()}
             self._unsure |= result.unsure
         return files
+
+    def _field_id(self, key: str) -> int:
+        """The field id of the first column that a request searches."""
+        return self._wanted[key][0].field_id
 
     def _hit(self, files: Iterable[CandidateFile], keys: Collection[str]) -> list[CandidateFile]:
         """The files that hold wanted rows."""
@@ -228,7 +233,7 @@ class RowEraser:
         first: dict[str, str] = {}
         for c in files:
             for key in c.keys if c.path in self._unsure else ():
-                first.setdefault(key, c.path)
+                first.setdefault(request_key_of(key), c.path)
         return {
             r.key: set_aside(r, _not_searchable(r, self._unsure[first[r.key]]).verdict)
             for r in requests
@@ -326,28 +331,52 @@ def _not_searchable(request: RestatementRequest, why: str) -> InputError:
     )
 
 
-def wanted_by(request: RestatementRequest, base: Base) -> Wanted:
-    """The rows that a request erases. It names the column by its current name.
+def search_key(request_key: str, number: int) -> str:
+    """The key of one of the searches of a request. No key of a request contains a line feed."""
+    return f"{number}\n{request_key}"
+
+
+def request_key_of(search: str) -> str:
+    """The key of the request that a search belongs to."""
+    return search.partition("\n")[2]
+
+
+def _by_request(found: Mapping[str, FrozenBitMap64]) -> dict[str, FrozenBitMap64]:
+    """The positions by the key of the request. A row that meets several conditions counts once."""
+    positions: dict[str, FrozenBitMap64] = {}
+    for of_search, some in found.items():
+        key = request_key_of(of_search)
+        positions[key] = positions[key] | some if key in positions else some
+    return positions
+
+
+def wanted_by(request: RestatementRequest, base: Base) -> tuple[Wanted, ...]:
+    """The rows that a request erases, for each of its conditions. It names the columns by their current names.
 
     Raises:
         InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec, InvalidValues.
         TransientError: `SecretNotFound`.
     """
-    assert request.rows is not None
-    column = erased_column(request, base.iceberg.schema(), base.field_id, base.facts.name)
+    return tuple(_wanted_by(request, condition, base) for condition in request.conditions)
+
+
+def _wanted_by(request: RestatementRequest, condition: ConditionRef, base: Base) -> Wanted:
+    column = erased_column(request, condition, base.iceberg.schema(), base.field_id, base.facts.name)
     try:
-        content = Path(request.rows.values_file).read_bytes()
+        content = Path(condition.values_file).read_bytes()
     except OSError as e:
-        rows = request.rows
         expected = (
-            f"no Secret {rows.secret} with the key {rows.secret_key}" if rows.secret else f"no file {rows.values_file}"
+            f"no Secret {condition.secret} with the key {condition.secret_key}"
+            if condition.secret
+            else f"no file {condition.values_file}"
         )
         raise TransientError(
             "SecretNotFound",
-            f"Restatement {request.name}: spec.rows.valuesFrom: found {expected} ({type(e).__name__}). Create "
+            f"Restatement {request.name}: {condition.field}.valuesFrom: found {expected} ({type(e).__name__}). Create "
             "it, with one value on each line. The Restatement waits for it.",
         ) from None
-    return Wanted.of(column.path.field_id, parse_values(content, column.kind, request.rows.column, request.name))
+    where = f"Restatement {request.name}: the values of {condition.field}"
+    return Wanted.of(column.path.field_id, parse_values(content, column.kind, condition.column, where))
 
 
 def without_positions(frame: DataFrame, positions: Positions) -> DataFrame:

@@ -38,7 +38,14 @@ from lethe_spark.ingest import BatchSource, write_into
 from lethe_spark.jobs.clean_up import finished
 from lethe_spark.jobs.consolidation.gather import buffered_ids
 from lethe_spark.jobs.lost_partitions import ANY, leave_lost_specs, unmasked_ids
-from lethe_spark.jobs.restatement.erase import RowEraser, keyed_of, unusable_keys, wanted_by
+from lethe_spark.jobs.restatement.erase import (
+    RowEraser,
+    keyed_of,
+    request_key_of,
+    search_key,
+    unusable_keys,
+    wanted_by,
+)
 from lethe_spark.jvm.scan_tasks import scan_files
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext, with_digests
@@ -179,15 +186,16 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Res
     aside |= unusable_keys([r for r in requests if r.key not in aside], base)
     replays = [r for r in requests if r.replacement is not None and r.key not in aside]
     aside |= {r.key: found for r, found in find_replacements(context, replays) if isinstance(found, RequestResult)}
-    searches: dict[str, Wanted] = {}
+    searches: dict[str, tuple[Wanted, ...]] = {}
     for r in requests:
         if r.rows is not None and r.key not in aside:
             try:
                 searches[r.key] = wanted_by(r, base)
             except (InputError, TransientError) as e:
                 aside[r.key] = set_aside(r, e.verdict)
-    held = candidates(base.iceberg, base.facts.head_id, searches)
-    searched = {key: [c for c in held if key in c.keys] for key in searches}
+    wanted = {search_key(key, n): search for key, several in searches.items() for n, search in enumerate(several)}
+    held = candidates(base.iceberg, base.facts.head_id, wanted)
+    searched = {key: [c for c in held if key in map(request_key_of, c.keys)] for key in searches}
     files, spec = base.files(), context.spec
     scope = PlanScope(spec.run_id, datetime.now(UTC), base.field_id, in_files, absent)
     return RestatementGroupResult(

@@ -72,7 +72,7 @@ def close(kept: Kept, key: str, batch: str, files: list[Path], signer: Signer | 
     seen = Verification(RUN, NOW, 9, 3, (), {}, True, True, 0)
     gone = [PurgedFile(f"file://{f}", 10, "data", (key,)) for f in files]
     table = {"name": "air.flights", "uuid": uuid, "location": location}
-    made = record(claim, table, gone, seen, (), values_digest(batch.encode(), DIGEST_KEY))
+    made = record(claim, table, gone, seen, (), values_digest([batch.encode()], DIGEST_KEY))
     path = Path(location.removeprefix("file://"), "_erasures", made.name)
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(made.content)
@@ -371,7 +371,7 @@ def test_the_digest_of_values_is_compared_with_those_that_are_given(
     flights: Kept, lethe: Command, tmp_path: Path
 ) -> None:
     flights.append("A")
-    digest = values_digest(b"Ada\nGrace", DIGEST_KEY)
+    digest = values_digest([b"Ada\nGrace"], DIGEST_KEY)
     close(flights, ERASE, "", [], values_digest=digest)
     (tmp_path / "key").write_bytes(DIGEST_KEY)
     (tmp_path / "same").write_text("Grace\r\nAda\n")

@@ -23,7 +23,7 @@ from lethe.contract.result import (
     VacuumResult,
     parse_result,
 )
-from lethe.contract.run import Manager, Provenance, RunKind, RunPointer, is_pointer, parse_run
+from lethe.contract.run import ConditionRef, Manager, Provenance, RowsRef, RunKind, RunPointer, is_pointer, parse_run
 from lethe.ledger.format import BATCHES
 from lethe.ledger.ledger import BatchState, RequestEntry
 from lethe.restatement.plan import recalled
@@ -77,6 +77,13 @@ def test_a_request_that_a_newer_version_recorded_in_the_ledger_is_read() -> None
     document["newer"] = document["provenance"]["newer"] = document["provenance"]["managers"][0]["newer"] = 1
 
     assert recalled(RequestEntry("k", "r", NOW, document)) == wanted
+
+
+def test_one_condition_of_the_previous_release_is_read_as_several_are() -> None:
+    before = {"column": "tail", "valuesFile": "/f", "secret": "erase-a", "secretKey": "k", "valuesDigest": "1:2"}
+    condition = ConditionRef(column="tail", values_file="/f", secret="erase-a", secret_key="k")
+
+    assert RowsRef.model_validate(before) == RowsRef(conditions=(condition,), values_digest="1:2")
 
 
 def test_a_pointer_is_distinguished_from_a_run() -> None:

@@ -21,7 +21,7 @@ def parsed(content: str | bytes, type_: str = "string") -> tuple[object, ...]:
     kind = ValueKind.of(type_)
     assert kind is not None
     as_bytes = content if isinstance(content, bytes) else content.encode()
-    return parse_values(as_bytes, kind, "tailnum", "ns/erase").items
+    return parse_values(as_bytes, kind, "tailnum", "Restatement ns/erase: the values of spec.rows").items
 
 
 GOOD = {

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import InputError
 from lethe.contract.result import AffectedFiles, RequestResult
-from lethe.contract.run import Replacement, RestatementRequest, RowsRef
+from lethe.contract.run import ConditionRef, Replacement, RestatementRequest, RowsRef
 from lethe.contract.settings import Operation
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger, apply
 from lethe.ledger.tombstone import Erasure
@@ -49,7 +49,7 @@ from tests.support.builders import (
 )
 
 ROWS = ReplacementRows(5, 50)
-ROWS_REF = RowsRef(column="tailnum", values_file="/etc/lethe/values/0")
+ROWS_REF = RowsRef(conditions=(ConditionRef(column="tailnum", values_file="/etc/lethe/values/0"),))
 
 
 def _keyed(*columns: str, op: str = "") -> Replacement:
@@ -450,7 +450,7 @@ KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
 
 def an_erase_by(values: bytes = b"N1\nN2\n", key: bytes = KEY, days: int = 0) -> RestatementRequest:
-    return an_erase_of_rows(digest=values_digest(values, key), creation_time=NOW + timedelta(days=days))
+    return an_erase_of_rows(digest=values_digest([values], key), creation_time=NOW + timedelta(days=days))
 
 
 def planned(first: RestatementRequest, second: RestatementRequest) -> AlreadyDone | Restated:
@@ -463,9 +463,12 @@ def planned(first: RestatementRequest, second: RestatementRequest) -> AlreadyDon
 def test_the_digest_is_of_the_set_of_lines_and_of_nothing_without_the_key() -> None:
     same = (b"a\nb\n", b"b\na", b"a\r\n\r\nb\r\na\n", b"\xef\xbb\xbfa\nb")
     other = (b"a\n", b"a\nb\nc\n", b"a \nb\n", b"ab\n")
-    assert len({values_digest(v, KEY) for v in same}) == 1
-    assert len({values_digest(v, k) for v, k in itertools.product((same[0], *other), (KEY, OTHER_KEY))}) == 10
-    assert [values_digest(b"a\n", key) for key in (b"", b"short")] == ["", ""]
+    assert len({values_digest([v], KEY) for v in same}) == 1
+    assert len({values_digest([v], k) for v, k in itertools.product((same[0], *other), (KEY, OTHER_KEY))}) == 10
+    assert [values_digest([b"a\n"], key) for key in (b"", b"short")] == ["", ""]
+    several = ([b"a\n", b"b\n"], [b"b\n", b"a\n"], [b"a\nb\n"], [b"a\nb\n", b""], [b"", b"a\nb\n"])
+    assert len({values_digest(lists, KEY) for lists in several}) == len(several)
+    assert values_digest([b"b\na\n", b"c\r\n"], KEY) == values_digest([b"a\nb\n", b"c\n\n"], KEY)
 
 
 def test_an_attempt_that_is_made_again_for_the_same_object_is_not_compared() -> None:

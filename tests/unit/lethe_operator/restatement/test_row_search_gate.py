@@ -41,10 +41,13 @@ from tests.unit.lethe_operator.queueing import members
 COLUMN, SECRET = "tailnum", "erase-request-17"
 
 
+def rows_of(secret: str) -> dict[str, Any]:
+    return {"column": COLUMN, "valuesFrom": {"secretKeyRef": {"name": secret, "key": "values"}}}
+
+
 def an_erase(name: str = "erase", secret: str = SECRET, **changes: Any) -> Restatement:
     """Created an hour ago, as all of them."""
-    rows = {"column": COLUMN, "valuesFrom": {"secretKeyRef": {"name": secret, "key": "values"}}}
-    return a_restatement(name, operation="Erase", batchIds=(), rows=rows, **changes)
+    return a_restatement(name, operation="Erase", batchIds=(), **{"rows": rows_of(secret), **changes})
 
 
 def decided(
@@ -267,7 +270,10 @@ def test_only_the_secrets_that_the_chart_allows_may_be_named(
 
 def test_the_pod_finds_the_values_of_each_in_a_file_of_its_own_and_a_missing_secret_keeps_it_from_nothing() -> None:
     server = FakeCluster()
-    (wanted,) = decided(an_erase("one"), an_erase("two", secret="erase-18"), a_restatement("other")).launches
+    several = {
+        "anyOf": [rows_of("erase-18"), {"column": "seat", "valuesFrom": {"uri": "s3://x/seats"}}, rows_of("erase-19")]
+    }
+    (wanted,) = decided(an_erase("one"), an_erase("two", rows=several), a_restatement("other")).launches
 
     launch(server, a_dataset(), wanted, a_table(), NOW, SETTINGS)  # type: ignore[arg-type]
 
@@ -278,17 +284,20 @@ def test_the_pod_finds_the_values_of_each_in_a_file_of_its_own_and_a_missing_sec
     assert [(s["name"], s["items"][0]["key"], s["optional"]) for s in secrets] == [
         ("erase-request-17", "values", True),
         ("erase-18", "values", True),
+        ("erase-19", "values", True),
     ]
     (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "erase"]
     (key,) = [v["secret"] for v in pod["volumes"] if v["name"] == "digest-key"]
     assert (key["secretName"], key["optional"]) == ("lethe-digest-key", True)
     data = server.get(CONFIG_MAPS, "ns", "flights-runs")["data"]
     (run,) = [json.loads(text) for key, text in data.items() if key.endswith(".run.json")]
-    files = [r["rows"]["valuesFile"] for r in run["restatement"]["requests"] if "rows" in r]
+    conditions = [c for r in run["restatement"]["requests"] if "rows" in r for c in r["rows"]["conditions"]]
+    assert [c["valuesUri"] for c in conditions] == ["", "", "s3://x/seats", ""]
+    files = [c["valuesFile"] for c in conditions if not c["valuesUri"]]
     assert files == [f"{mount['mountPath']}/{s['items'][0]['path']}" for s in secrets]
-    assert len(set(files)) == 2
-    named = [r["rows"]["secret"] for r in run["restatement"]["requests"] if "rows" in r]
-    assert named == ["erase-request-17", "erase-18"]  # for the message, should one not be there
+    assert len(set(files)) == 3
+    # For the message, should one not be there.
+    assert [c["secret"] for c in conditions] == ["erase-request-17", "erase-18", "", "erase-19"]
 
 
 def test_a_run_that_erases_nothing_mounts_nothing() -> None:
