@@ -73,6 +73,7 @@ def step_of(reason: Reason) -> UserStep:
             | Reason.RUN_DELETED | Reason.RUNNING | Reason.CANCELLING | Reason.EVICT_BY_NEAR | Reason.TOO_MANY_TOMBSTONES
             | Reason.TOO_MANY_HIDDEN_ROWS | Reason.TOMBSTONE_TOO_OLD | Reason.VACUUM_NOW | Reason.WINDOW_CLOSED
             | Reason.SOURCE_STARTING | Reason.TABLE_NOT_READY | Reason.CREATES_TABLE | Reason.NATIVE_DELETES_FOLLOW
+            | Reason.WAITS_FOR_LOOKUPS
         ):  # fmt: skip
             return UserStep.WAIT
         case (
@@ -96,7 +97,8 @@ def step_of(reason: Reason) -> UserStep:
             | Reason.GC_DISABLED | Reason.ERASURE_OVERDUE | Reason.SINK_UNAVAILABLE | Reason.SINK_DENIED | Reason.SINK_NOT_FOUND
             | Reason.MESSAGE_TOO_LARGE | Reason.MESSAGE_REFUSED | Reason.CURSOR_UNREADABLE | Reason.INLET_SILENT
             | Reason.BROKER_AWAY | Reason.SOURCE_DENIED | Reason.SOURCE_REPLACED | Reason.REGISTRY_AWAY
-            | Reason.NO_SCHEMA_REGISTRY | Reason.EPOCH_LOG_UNREADABLE | Reason.SOURCE_FAILED
+            | Reason.NO_SCHEMA_REGISTRY | Reason.EPOCH_LOG_UNREADABLE | Reason.SOURCE_FAILED | Reason.DATASETS_BLOCKED
+            | Reason.VALUES_NOT_DELETED | Reason.REQUESTER_NOT_ALLOWED
         ):  # fmt: skip
             return UserStep.DESCRIBE
         case (
@@ -119,7 +121,10 @@ def step_of(reason: Reason) -> UserStep:
             return UserStep.VACUUM
         case Reason.QUEUED | Reason.WAITS_FOR_BATCHES | Reason.ROLLED_BACK | Reason.DATASET_NOT_READY:
             return UserStep.DATASET
-        case Reason.DATASET_NOT_FOUND | Reason.WAITING_FOR_RESTATEMENT | Reason.WAITS_FOR_OTHER_VACUUMS:
+        case (
+            Reason.DATASET_NOT_FOUND | Reason.WAITING_FOR_RESTATEMENT | Reason.WAITS_FOR_OTHER_VACUUMS
+            | Reason.NO_DATASETS | Reason.DERIVED_WITHOUT_IDENTITY | Reason.LOOKUPS_IN_CIRCLE
+        ):  # fmt: skip
             return UserStep.DATASETS
         case Reason.PLANNED:
             return UserStep.NEW
@@ -130,7 +135,8 @@ def step_of(reason: Reason) -> UserStep:
         case (
             Reason.SECRET_NOT_ALLOWED | Reason.UNDONE_RESTATEMENT_NOT_COMMITTED | Reason.REPLACEMENT_IN_BUFFER
             | Reason.PLACE_IN_TABLE | Reason.PLACE_LOCAL | Reason.INVALID_ID_LIST | Reason.LIST_CHANGED
-            | Reason.VALUES_CHANGED | Reason.VALUES_NOT_COMPARABLE | Reason.UNKNOWN_BATCHES
+            | Reason.VALUES_CHANGED | Reason.VALUES_NOT_COMPARABLE | Reason.UNKNOWN_BATCHES | Reason.LOOKUP_ERASED
+            | Reason.TOO_MANY_COLUMNS
         ):  # fmt: skip
             return UserStep.NEW
         case Reason.INVALID_VACUUM_NOW:

@@ -20,7 +20,7 @@ from lethe_operator.cluster.queue import WARM_DRIVER, WorkQueue
 from lethe_operator.cluster.schedule import Key, Priority
 from lethe_operator.probes import OperatorHealth
 from lethe_operator.resources.common import ANNOTATION_DATASET
-from lethe_operator.resources.restatement import dataset_name_of
+from lethe_operator.resources.restatement import dataset_name_of, owner_of
 from lethe_operator.resources.unplaced import unplaced_pod
 
 Body = Mapping[str, Any]
@@ -64,7 +64,8 @@ class WatchEvents:
 def keys_of(kind: ResourceKind, body: Body) -> Iterable[Key]:
     """What is reconciled because an object has changed.
 
-    A Restatement concerns the Dataset that it names, whether or not that exists. A Lease concerns nothing: the reconciles of its
+    A Restatement concerns the Dataset that it names, whether or not that exists, and the subject request that made it. One that
+    names no Dataset is a subject request. A Lease concerns nothing: the reconciles of its
     namespace read it. A pod for which no node has room also concerns the warm driver, which may make way.
     """
     metadata = body["metadata"]
@@ -78,6 +79,9 @@ def keys_of(kind: ResourceKind, body: Body) -> Iterable[Key]:
         names = datasets_of(body)
     of = kind.name if kind is VACUUM_POLICIES else DATASETS.name
     keys = [Key(of, metadata["namespace"], name) for name in sorted(names)]
+    if kind is RESTATEMENTS:
+        request = owner_of(body)[0] or ("" if names else metadata["name"])
+        keys += [Key(RESTATEMENTS.name, metadata["namespace"], request)] if request else []
     if kind is PODS and unplaced_pod(body) is not None:
         keys.append(Key(WARM_DRIVER, metadata["namespace"], ""))
     return keys
@@ -110,6 +114,9 @@ class KnownNames(Protocol):
     def policy_names(self, namespace: str) -> Collection[str]:
         """The VacuumPolicies of a namespace, also those with an invalid spec."""
 
+    def request_names(self, namespace: str) -> Collection[str]:
+        """The subject requests of a namespace, also those with an invalid spec."""
+
 
 def all_keys(known: KnownNames, namespaces: Sequence[str]) -> list[Key]:
     """Everything that is reconciled."""
@@ -118,6 +125,7 @@ def all_keys(known: KnownNames, namespaces: Sequence[str]) -> list[Key]:
         keys.append(Key(WARM_DRIVER, namespace, ""))
         keys += (Key("Dataset", namespace, name) for name in known.dataset_names(namespace))
         keys += (Key("VacuumPolicy", namespace, name) for name in known.policy_names(namespace))
+        keys += (Key("Restatement", namespace, name) for name in known.request_names(namespace))
     return keys
 
 

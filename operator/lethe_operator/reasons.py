@@ -391,6 +391,44 @@ class Reason(StrEnum):
         "A Restatement of this name and spec was carried out, and its values cannot be compared with those of spec.rows. "
         "Nothing was erased.",
     )
+    NO_DATASETS = (
+        "NoDatasets",
+        "No Dataset that spec.datasetSelector selects declares one of the subject's identities. One that does joins by itself.",
+    )
+    DATASETS_BLOCKED = (
+        "DatasetsBlocked",
+        "A subject cannot be erased from some of the Datasets until something is changed. The message and status.subject say "
+        "what. After a failure of a Restatement, delete it: the operator makes it again.",
+    )
+    DERIVED_WITHOUT_IDENTITY = (
+        "DerivedWithoutIdentity",
+        "A Dataset is derived from one that has rows of the subject, and declares neither an identity nor a column with ids of "
+        "batches.",
+    )
+    LOOKUPS_IN_CIRCLE = (
+        "LookupsInCircle",
+        "Datasets look up keys in one another, so none of them can be erased first.",
+    )
+    LOOKUP_ERASED = (
+        "LookupErased",
+        "A Dataset that joined late looks up keys in one from which the request has erased the subject already.",
+    )
+    WAITS_FOR_LOOKUPS = (
+        "WaitsForLookups",
+        "The rows of the Dataset are needed until other Datasets have looked up keys in them.",
+    )
+    TOO_MANY_COLUMNS = (
+        "TooManyColumns",
+        "A Dataset declares more columns for the identities of a request than one Restatement takes.",
+    )
+    VALUES_NOT_DELETED = (
+        "ValuesNotDeleted",
+        "The operator may not delete a Secret that spec.subject.deleteValues asks it to delete.",
+    )
+    REQUESTER_NOT_ALLOWED = (
+        "RequesterNotAllowed",
+        "The user who made the request may not erase from a Dataset. The message names the missing right.",
+    )
     ERASED = (
         "Erased",
         "Verified: no file that held the rows is left in the storage. status.erasure.record names the evidence.",

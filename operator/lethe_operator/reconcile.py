@@ -29,6 +29,7 @@ from lethe_operator.dataset.tables import TableReader
 from lethe_operator.metrics import Metrics, numbers_of
 from lethe_operator.publish.publisher import Publishers
 from lethe_operator.reasons import Reason
+from lethe_operator.request.reconcile import RequestReconciler
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Invalid, NoTable, TableView, Unavailable
 from lethe_operator.resources.vacuum_policy import selects
@@ -106,6 +107,8 @@ class Reconciler:
     def _reconcile(self, key: Key) -> Next | None:
         if key.kind == "VacuumPolicy":
             return self.policy(key)
+        if key.kind == "Restatement":
+            return self.request(key)
         if key.kind == WARM_DRIVER:
             return self.warm_driver(key)
         return self.dataset(key)
@@ -192,7 +195,10 @@ class Reconciler:
         if self.versions is not None:
             self.versions.report(self.kube, found.dataset.meta, ended_versions(found.world.runs, runs_before, runs_now))
         idle = again is None and not changes and is_idle(found.dataset, found.world, status_now)
-        return Next(earliest(actions.look_again, again), idle)
+        changed = actions.restatement_statuses.keys()
+        makers = {r.made_by for r in found.world.restatements if r.made_by and r.meta.name in changed}
+        others = tuple(Key("Restatement", key.namespace, name) for name in sorted(makers))
+        return Next(earliest(actions.look_again, again), idle, others=others)
 
     def _decided(self, key: Key) -> tuple[Observed, Actions, bool, datetime]:
         """What is observed and decided, whether it changes anything, and when.
@@ -229,6 +235,18 @@ class Reconciler:
         if shown is None or shown.table_uuid != table.uuid:
             return None, table.ledger.version
         return shown.totals, max(0, table.ledger.version - shown.version)
+
+    def request(self, key: Key) -> Next | None:
+        """Reconcile a subject request: its Restatements, its status and its record."""
+        self.objects.ensure(self.kube, key.namespace)
+        request = self.objects.restatements.request(key.namespace, key.name)
+        if request is None or request.meta.deleting:
+            return None
+        now = self.clock()
+        if isinstance(request, Invalid):
+            self._report_invalid(key.namespace, request, now)
+            return Next()
+        return RequestReconciler(self.kube, self.objects, self.settings)(request, now)
 
     def policy(self, key: Key) -> Next | None:
         """Write the status of a VacuumPolicy.

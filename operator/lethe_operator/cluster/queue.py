@@ -191,6 +191,8 @@ class WorkQueue:
             self.add(key, (following.time - datetime.now(UTC)).total_seconds(), Priority.DUE)
         pause = self.intervals.pause(key, state.idle_looks, following.within_seconds)
         self.add(key, pause, Priority.PERIODIC)
+        for other in following.others:
+            self.add(other, priority=Priority.DUE)
         if following.for_namespace:
             self.look_at_all([key.namespace])
 

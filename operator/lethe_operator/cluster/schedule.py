@@ -59,7 +59,7 @@ class Key:
     @property
     def log_fields(self) -> dict[str, str]:
         """The fields for `lethe.logs`."""
-        field = {"Dataset": "dataset", "VacuumPolicy": "vacuumPolicy"}.get(self.kind)
+        field = {"Dataset": "dataset", "VacuumPolicy": "vacuumPolicy", "Restatement": "restatement"}.get(self.kind)
         return {"namespace": self.namespace, **({field: self.name} if field else {})}
 
 
@@ -75,6 +75,8 @@ class Next:
     """The longest interval, in seconds, while it is idle; None: the queue's."""
     for_namespace: bool = False
     """What changed matters to the other keys of the namespace: they are looked at, too."""
+    others: tuple[Key, ...] = ()
+    """What changed matters to these keys: they are looked at, too."""
 
 
 @dataclass(frozen=True)

@@ -363,6 +363,10 @@ class WatchedObjects:
         """The names of all VacuumPolicies of a namespace, also of those with an invalid spec, unsorted."""
         return self._policies.names(namespace)
 
+    def request_names(self, namespace: str) -> tuple[str, ...]:
+        """The names of all subject requests of a namespace, also of those with an invalid spec."""
+        return tuple(r.meta.name for r in self.restatements.requests(namespace))
+
     def launchers_of(self, namespace: str, dataset_uid: str) -> tuple[RunObject, ...]:
         """The Jobs of a Dataset and its SparkApplications; each kind by name."""
         return self._launchers(namespace, dataset_uid)

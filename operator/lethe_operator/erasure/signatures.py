@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -17,12 +18,12 @@ from lethe.base import names
 from lethe.base.errors import InputError, LetheError
 from lethe.base.verdict import Verdict
 from lethe.contract.status import ErasureStatus, RestatementStatus
-from lethe.erasure.record import SUFFIX, Signer, Statement, fault, signed_by
+from lethe.erasure.record import SUFFIX, Signable, Signer, Statement, fault, signed_by
 from lethe.iceberg import catalogs
 from lethe.restatement.plan import recalled
 from lethe.storage.object_store import TAKEN, read, write_once
 from lethe.storage.vended import of_table
-from pyiceberg.io import load_file_io
+from pyiceberg.io import FileIO, load_file_io
 
 from lethe_operator import conditions
 from lethe_operator.actions import Actions, Event
@@ -142,6 +143,25 @@ def _sign(
     closed = recalled(entry).erasure if entry is not None else None
     if closed is None or closed.verified_time != statement.verified_time:
         raise NotSigned(f"the verification time in {uri} differs from the one in the ledger")
+    return signature_beside(uri, statement, io, properties, settings, signer)
+
+
+def signature_beside(
+    uri: str, statement: Signable, io: FileIO, properties: Mapping[str, str], settings: Settings, signer: Signer
+) -> str:
+    """Write the signature of a record beside it, or keep the valid one that is there.
+
+    Args:
+        properties: Of the catalog, with PyIceberg's names.
+
+    Returns:
+        The signature, as a status shows it.
+
+    Raises:
+        NotSigned: Another file is in its place.
+        LetheError: Another error of Lethe; its reason says which.
+        Exception: What the storage raises.
+    """
     keys, file = (signer.public, *settings.former_keys), f"{uri}{SUFFIX}"
     if (kept := read(file, io, properties)) is None:
         try:

@@ -46,6 +46,8 @@ LABEL_ATTEMPT: Final = "lethe.dev/attempt"
 # On a pod of a run: `driver` (without executors), `scaled-driver` (with executors) or `executor`. The chart's NetworkPolicies
 # select pods by it.
 LABEL_ROLE: Final = "lethe.dev/role"
+# On the Restatement of one Dataset: the name of the subject request that made it, unless the name is too long for a label.
+LABEL_REQUEST: Final = "lethe.dev/request"
 # On a ConfigMap, with the value "true": Restatements may read batch ids from it.
 LABEL_BATCH_IDS: Final = "lethe.dev/batch-ids"
 # On a ServiceAccount: the keys of the annotations and labels that the namespace's boundary sets, as JSON.

@@ -58,6 +58,8 @@ class Restatement:
     """Content of the ConfigMap in spec.batchIdsFrom; None: the spec names none."""
     provenance: Provenance | None = None
     """Who created it; None: no run will carry it out."""
+    made_by: str = ""
+    """Name of the subject request that made it; "": none did."""
 
     @property
     def batch_ids(self) -> tuple[str, ...]:
@@ -137,7 +139,20 @@ def parse_restatement(body: Mapping[str, Any]) -> Restatement:
     meta = parse_meta(body)
     spec = parse_spec(RestatementSpec, "Restatement", body)
     key = request_key(meta.namespace, meta.name, body.get("spec") or {})
-    return Restatement(meta, spec, key, stored_status(RestatementStatus, body))
+    return Restatement(meta, spec, key, stored_status(RestatementStatus, body), made_by=owner_of(body)[0])
+
+
+def is_subject_request(body: Mapping[str, Any]) -> bool:
+    """Whether a Restatement's body names a subject instead of a Dataset."""
+    return bool((body.get("spec") or {}).get("subject"))
+
+
+def owner_of(body: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and UID of the subject request that made a Restatement; empty: none did."""
+    for owner in (body.get("metadata") or {}).get("ownerReferences") or ():
+        if owner.get("kind") == "Restatement" and owner.get("controller"):
+            return str(owner["name"]), str(owner["uid"])
+    return "", ""
 
 
 def dataset_name_of(body: Mapping[str, Any]) -> str:

@@ -164,7 +164,7 @@ def not_yet(restatement: Restatement, dataset: Dataset, world: Observation, sett
     """The assessment of a Restatement that cannot start now; None: it can."""
     name = restatement.meta.name
     for field, secret in restatement.secrets.items():
-        if not _is_allowed(secret.secret, dataset.meta.namespace, settings):
+        if not may_read_secret(secret.secret, dataset.meta.namespace, settings):
             allowed = ", ".join(settings.erase_secrets) or "none"
             return stalled(
                 Verdict(
@@ -204,7 +204,8 @@ def _searches(restatement: Restatement) -> bool:
     return (restatement.spec.rows is not None and not restatement.spec.dry_run) or restatement.by_keys
 
 
-def _is_allowed(secret: str, namespace: str, settings: Settings) -> bool:
+def may_read_secret(secret: str, namespace: str, settings: Settings) -> bool:
+    """Whether Restatements of a namespace may name this Secret for their values."""
     own = (settings.catalogs_secret, catalogs_secret_of(settings, namespace), settings.digest_key_secret)
     return secret not in own and matches_any(settings.erase_secrets, secret)
 

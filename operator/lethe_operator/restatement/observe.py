@@ -29,13 +29,30 @@ from lethe.contract.status import RestatementStatus, stored_status
 from lethe.kube import CONFIG_MAPS, Document, Kube, NotFound
 from lethe.restatement.group import IdList, parse_ids
 
-from lethe_operator.cluster.cache import Body, Deletions, Put, SeenVersion, compare, shared_strings
+from lethe_operator.cluster.cache import (
+    Body,
+    Deletions,
+    ObjectCache,
+    Put,
+    SeenVersion,
+    compare,
+    shared_strings,
+    trimmed_resource,
+)
 from lethe_operator.conditions import SUCCEEDED
 from lethe_operator.erasure.decide import digest_of, is_awaited
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import LABEL_BATCH_IDS, InvalidSpec, is_newer, parse_meta
 from lethe_operator.resources.observed import Invalid
-from lethe_operator.resources.restatement import Restatement, Unmet, dataset_name_of, parse_restatement, provenance_of
+from lethe_operator.resources.restatement import (
+    Restatement,
+    Unmet,
+    dataset_name_of,
+    is_subject_request,
+    owner_of,
+    parse_restatement,
+    provenance_of,
+)
 from lethe_operator.restatement.outcome import finished_before
 from lethe_operator.restatement.status import DELETED_AT_ONCE
 
@@ -218,6 +235,9 @@ class RestatementCache:
         self._of: dict[
             str, dict[str, str]
         ] = {}  # the Dataset that a Restatement names, by the latter's namespace and name
+        self._requests: ObjectCache[Restatement | Invalid] = ObjectCache(_request)
+        self._makers: dict[tuple[str, str], str] = {}  # UID of the subject request that made one, by namespace and name
+        self._made_by: dict[tuple[str, str], set[str]] = {}  # names, by namespace and UID of the subject request
         self._deletions = Deletions()
 
     def of(self, namespace: str, dataset: str, now: datetime) -> RestatementsOfDataset:
@@ -275,8 +295,29 @@ class RestatementCache:
         with self._lock:
             return frozenset(name for (n, name), known in self._datasets.items() if n == namespace and known.open)
 
+    def request(self, namespace: str, name: str) -> Restatement | Invalid | None:
+        """A subject request; None: there is none of this name."""
+        return self._requests.get(namespace, name)
+
+    def requests(self, namespace: str) -> tuple[Restatement | Invalid, ...]:
+        """The subject requests of a namespace, by name."""
+        return self._requests.all(namespace)
+
+    def children(self, namespace: str, request_uid: str) -> tuple[Restatement | Invalid, ...]:
+        """The Restatements that a subject request has made, by name."""
+        with self._lock:
+            found = [self._held(namespace, n) for n in sorted(self._made_by.get((namespace, request_uid), ()))]
+        return tuple(h.unpacked if isinstance(h, _Done) else h for h in found if h is not None)
+
+    def names(self, namespace: str) -> frozenset[str]:
+        """The names of the Restatements of a namespace, without those of subject requests."""
+        with self._lock:
+            return frozenset(self._of.get(namespace, ()))
+
     def put(self, body: Body) -> Put:
         """Record a Restatement, unless a newer version of it is known or it was deleted."""
+        if is_subject_request(body):
+            return self._requests.put(body)
         metadata = body["metadata"]
         namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
         version = str(metadata.get("resourceVersion", ""))
@@ -291,6 +332,9 @@ class RestatementCache:
             self._remove(namespace, name)
             if dataset := dataset_name_of(body):
                 self._keep(namespace, name, dataset, _compact(body))
+                if maker := owner_of(body)[1]:
+                    self._makers[namespace, name] = maker
+                    self._made_by.setdefault((namespace, maker), set()).add(name)
             return Put(True, by_others or "deletionTimestamp" in metadata)
 
     def drop(self, namespace: str, name: str, uid: str, version: str = "") -> bool:
@@ -299,6 +343,8 @@ class RestatementCache:
         Args:
             version: The resourceVersion of the deletion; "": every version of the Restatement is older.
         """
+        if self._requests.drop(namespace, name, uid, version):
+            return True
         with self._lock:
             self._deletions.record(uid, version)
             held = self._held(namespace, name)
@@ -312,6 +358,8 @@ class RestatementCache:
 
         Return its metadata and its reference to a Dataset; None: it was not dropped.
         """
+        if (request := self._requests.drop_if_unchanged(namespace, uid, seen)) is not None:
+            return request
         with self._lock:
             held = self._held(namespace, seen.name)
             if held is None or _uid(held) != uid or _version(held) != seen.version:
@@ -324,14 +372,15 @@ class RestatementCache:
         """The UID of the Restatement of this name; "": none is known."""
         with self._lock:
             held = self._held(namespace, name)
-            return "" if held is None else _uid(held)
+            return self._requests.uid(namespace, name) if held is None else _uid(held)
 
     def versions(self, namespace: str) -> dict[str, SeenVersion]:
         """What is known of a namespace, by UID."""
         with self._lock:
             names = self._of.get(namespace, {})
             known = ((name, held) for name in names if (held := self._held(namespace, name)) is not None)
-            return {_uid(held): SeenVersion(name, _version(held)) for name, held in known}
+            ordinary = {_uid(held): SeenVersion(name, _version(held)) for name, held in known}
+        return {**self._requests.versions(namespace), **ordinary}
 
     def _held(self, namespace: str, name: str) -> _Held | None:
         known = self._datasets.get((namespace, self._of.get(namespace, {}).get(name, "")))
@@ -355,8 +404,20 @@ class RestatementCache:
         known.open.pop(name, None)
         known.done.pop(name, None)
         known.with_erasure.discard(name)
+        if (maker := self._makers.pop((namespace, name), "")) and (names := self._made_by[namespace, maker]):
+            names.discard(name)
+            if not names:
+                del self._made_by[namespace, maker]
         if not known.open and not known.done:
             del self._datasets[namespace, dataset]
+
+
+def _request(body: Body) -> Restatement | Invalid:
+    lean = trimmed_resource(body)
+    request = _parsed(lean)
+    if isinstance(request, Invalid):
+        return request
+    return replace(request, provenance=provenance_of(body, request.spec))
 
 
 def _compact(body: Body) -> _Held:

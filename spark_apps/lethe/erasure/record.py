@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -322,15 +322,25 @@ def _named(objects: Sequence[str]) -> list[str]:
 
 def _request(result: RequestResult, batch_ids_digest: str) -> dict[str, Any]:
     """Who requested it and why, as far as known, and digests to compare it with the request."""
-    provenance = result.provenance or Provenance()
     return {
-        "name": result.name,
+        **provenance_document(result.name, result.provenance or Provenance()),
+        "batch-ids-digest": batch_ids_digest or None,
+        "values-digest": result.values_digest or None,
+    }
+
+
+def provenance_document(name: str, provenance: Provenance) -> dict[str, Any]:
+    """Who requested an erasure and why, as records have it.
+
+    Args:
+        name: `namespace/name` of the Restatement.
+    """
+    return {
+        "name": name,
         "uid": provenance.uid or None,
         "created-time": _text(provenance.created_time),
         "reason": provenance.reason or None,
         "ticket": provenance.ticket or None,
-        "batch-ids-digest": batch_ids_digest or None,
-        "values-digest": result.values_digest or None,
         "managers": [{"name": m.name, "operation": m.operation, "time": _text(m.time)} for m in provenance.managers],
         "marks": dict(sorted(provenance.marks.items())),
     }
@@ -357,9 +367,17 @@ def _text(time: datetime | None) -> str | None:
     return None if time is None else time.isoformat()
 
 
+class Signable(Protocol):
+    """A statement about one record."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The fields to sign, ready for JSON. Their `type` makes the signature useless for other kinds of documents."""
+
+
 @dataclass(frozen=True)
 class Statement:
-    """What is signed.
+    """What is signed of the record of one table.
 
     Signing a statement again gives the same signature, so it can be repeated. Keys change, and a record is signed once: a
     signature names its key, and verifies as long as the public key is known.
@@ -403,11 +421,11 @@ class Signer:
     def __repr__(self) -> str:
         return f"Signer({self.public.id})"
 
-    def sign(self, statement: Statement) -> str:
+    def sign(self, statement: Signable) -> str:
         """The signature in base64; always the same for a statement."""
         return base64.b64encode(self._key.sign(canonical(statement.document))).decode("ascii")
 
-    def file(self, statement: Statement) -> bytes:
+    def file(self, statement: Signable) -> bytes:
         """The content of the signature file."""
         return canonical(
             {
@@ -473,7 +491,7 @@ def signed_by(content: bytes) -> str:
     return f"{document['key-id']}:{document['signature']}"
 
 
-def fault(content: bytes, expected: Statement, keys: Sequence[PublicKey]) -> str | None:
+def fault(content: bytes, expected: Signable, keys: Sequence[PublicKey]) -> str | None:
     """What is wrong with a signature file; None: one of the keys has signed exactly the expected statement."""
     try:
         document = json.loads(content)

@@ -31,6 +31,7 @@ from lethe.contract.settings import RunKind
 from lethe.decoder.objects import ObjectWork, Open, UnreadableObject, read_objects
 from lethe.decoder.process import limits_here
 from lethe.erasure.record import canonical
+from lethe.erasure.request_record import is_request_record
 from lethe.erasure.strays import DATA_FILES, OTHER, UNKNOWN, StrayContent
 from lethe.files.increment import SnapshotFiles
 from lethe.iceberg.facts import TableFacts
@@ -100,7 +101,7 @@ def is_own(path: str, content: bytes) -> bool:
             return canonical(document) == content
         case [names.ERASURES_FOLDER]:
             digest = hashlib.sha256(content).hexdigest()[:16]
-            return keys == _RECORD and name.endswith(f"-{digest}.json")
+            return (keys == _RECORD or is_request_record(document)) and name.endswith(f"-{digest}.json")
         case _:
             return names.EVENTS_FOLDER in parts[-2:] and keys <= _CURSOR and "table-uuid" in keys
 

@@ -18,6 +18,13 @@ LOCAL = {
     "restatement: undoes.name",
     "restatement: batchIdsFrom.configMapKeyRef.name",  # with a label, see `id_list`
     "restatement: rows.valuesFrom.secretKeyRef.name",  # and of the chart's list erase.allowedSecrets
+    "restatement: rows.anyOf.[].valuesFrom.secretKeyRef.name",
+    "restatement: rows.via.dataset",
+    "restatement: rows.anyOf.[].via.dataset",
+    "restatement: subject.valuesFrom.secretKeyRef.name",
+    "restatement: subject.anyOf.[].valuesFrom.secretKeyRef.name",
+    "dataset: identities.[].via.dataset",
+    "dataset: derivedFrom.[].dataset",
     "dataset: runTemplate.queue",
 }
 # Of the boundary's entry, or of the chart's lists of what a podTemplate may name, which `pod_template` checks.
@@ -27,6 +34,13 @@ KAFKA = {"cluster": "main", "topics": ["orders"], "format": "JSON"}
 EVENTS = {"uri": "s3://lake/buffer", "events": {"type": "SQS", "queueUrl": "https://sqs.example/1/q"}}
 REPLAY = {"operation": "Replay", "replacement": {"batchId": "b", "uri": "s3://lake/changes"}}
 LISTED = {"batchIds": [], "batchIdsFrom": {"uri": "s3://lake/ids"}}
+IN_A_FILE = {"column": "email", "valuesFrom": {"uri": "s3://lake/values"}}
+
+
+def erased(rows: Any) -> dict[str, Any]:
+    return {"operation": "Erase", "batchIds": [], "rows": rows}
+
+
 LIMITED: dict[str, tuple[str, dict[str, Any]]] = {
     "dataset: table.catalog": ("catalogs", {}),
     "dataset: table.name": ("tables", {}),
@@ -36,6 +50,8 @@ LIMITED: dict[str, tuple[str, dict[str, Any]]] = {
     "dataset: source.kafka.topics.[]": ("topics", {"source": {"kafka": KAFKA}}),
     "restatement: replacement.uri": ("uris", REPLAY),
     "restatement: batchIdsFrom.uri": ("uris", LISTED),
+    "restatement: rows.valuesFrom.uri": ("uris", erased({**IN_A_FILE})),
+    "restatement: rows.anyOf.[].valuesFrom.uri": ("uris", erased({"anyOf": [IN_A_FILE]})),
 }
 # Texts that name nothing outside: values of enumerations, columns, ids, keys of an object that is named beside them, prose.
 NOTHING = {
@@ -63,6 +79,25 @@ NOTHING = {
     "restatement: replacement.opColumn",
     "restatement: rows.column",
     "restatement: rows.valuesFrom.secretKeyRef.key",
+    "restatement: rows.via.from",
+    "restatement: rows.via.to",
+    "restatement: rows.anyOf.[].column",
+    "restatement: rows.anyOf.[].valuesFrom.secretKeyRef.key",
+    "restatement: rows.anyOf.[].via.from",
+    "restatement: rows.anyOf.[].via.to",
+    "restatement: subject.identity",
+    "restatement: subject.valuesFrom.secretKeyRef.key",
+    "restatement: subject.valuesFrom.uri",  # the Restatements that the operator makes of it name it in their rows
+    "restatement: subject.anyOf.[].identity",
+    "restatement: subject.anyOf.[].valuesFrom.secretKeyRef.key",
+    "restatement: subject.anyOf.[].valuesFrom.uri",
+    "restatement: datasetSelector.matchExpressions.[].key",
+    "restatement: datasetSelector.matchExpressions.[].values.[]",
+    "dataset: identities.[].name",
+    "dataset: identities.[].column",
+    "dataset: identities.[].via.from",
+    "dataset: identities.[].via.to",
+    "dataset: derivedFrom.[].batchColumn",
     "restatement: reason",
     "restatement: ticket",
     "vacuumpolicy: datasetSelector.matchExpressions.[].key",

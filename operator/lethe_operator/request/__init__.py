@@ -1,0 +1,1 @@
+"""Erasures of a subject from several Datasets: the Restatement that asks for it, and one Restatement per Dataset."""

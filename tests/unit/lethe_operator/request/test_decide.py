@@ -1,0 +1,229 @@
+"""What is done for a subject request, and what its status says."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from lethe.base.verdict import Verdict
+from lethe_operator.reasons import Reason
+from lethe_operator.request.decide import RequestActions, RequestWorld, child_document, child_name, decide, verified
+from lethe_operator.request.targets import targets_of
+from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.restatement import Restatement, parse_restatement
+
+from tests.support.builders import NOW
+from tests.support.resources import a_dataset, a_restatement, condition, message
+from tests.support.statuses import a_condition, a_restatement_status, document
+
+VALUES = {"secretKeyRef": {"name": "erase-12", "key": "values"}}
+SPEC: dict[str, Any] = {
+    "datasetRef": None,
+    "batchIds": [],
+    "operation": "Erase",
+    "datasetSelector": {},
+    "subject": {"identity": "customer", "valuesFrom": VALUES},
+    "evictBySeconds": 60,
+    "ticket": "T-12",
+}
+A_VERIFIED = {"verifiedTime": NOW.isoformat(), "record": "s3://l/t/_erasures/r.json", "recordSha256": "00"}
+PURGED = {"vacuumSnapshotId": 7}
+
+STATES: dict[str, tuple[dict[str, Any], str]] = {
+    "waits": ({"phase": "Queued", "conditions": [a_condition("Ready", "False", "Queued")]}, "Waiting"),
+    "runs": ({"phase": "Running", "conditions": [a_condition("Ready", "False", "Running")]}, "Running"),
+    "stalled": (
+        {"conditions": [a_condition("Ready", "False", "SecretNotAllowed", "no"), a_condition("Stalled")]},
+        "Blocked",
+    ),
+    "failed": (
+        {"conditions": [a_condition("Ready", "True"), a_condition("Succeeded", "False", "Cancelled")]},
+        "Blocked",
+    ),
+    "hidden": ({"conditions": [a_condition(), a_condition("Erased", "False", "RowsInTable")]}, "Hidden"),
+    "purged": (
+        {"conditions": [a_condition(), a_condition("Erased", "Unknown", "ErasureNotVerified")], "erasure": PURGED},
+        "Purged",
+    ),
+    "kept": (
+        {
+            "conditions": [a_condition(), a_condition("Erased", "False", "ErasureBlocked", "a tag")],
+            "erasure": {**PURGED, "blockedByCount": 1},
+        },
+        "Blocked",
+    ),
+    "verified": (
+        {"conditions": [a_condition(), a_condition("Erased", "True", "Erased")], "erasure": {**PURGED, **A_VERIFIED}},
+        "Verified",
+    ),
+}
+
+
+def dataset(name: str, column: str = "email", via: str = "", **spec: Any) -> Dataset:
+    lookup = {"via": {"dataset": via, "from": "email", "to": "id"}} if via else {}
+    return a_dataset(name, identities=[{"name": "customer", "column": column, **lookup}], **spec)
+
+
+def request(status: Any = None, **spec: Any) -> Restatement:
+    return a_restatement("erase-12", status=status, **{**SPEC, **spec})
+
+
+def child(of: str, state: str, **spec: Any) -> Restatement:
+    status = a_restatement_status(
+        *STATES[state][0]["conditions"], **{k: v for k, v in STATES[state][0].items() if k != "conditions"}
+    )
+    rows = {"anyOf": [{"column": "email", "valuesFrom": VALUES}]}
+    spec = {"datasetRef": {"name": of}, "operation": "Erase", "batchIds": [], "rows": rows, **spec}
+    return a_restatement(child_name("erase-12", of), status=status, **spec)
+
+
+def decided(
+    *datasets: Dataset,
+    asked: Restatement | None = None,
+    now: datetime = NOW,
+    children: dict[str, str] | None = None,
+    **world: Any,
+) -> RequestActions:
+    asked = asked or request()
+    made = {child_name("erase-12", d): child(d, state) for d, state in (children or {}).items()}
+    return decide(RequestWorld(asked, targets_of(asked.spec, datasets), made, **world), now)
+
+
+def created(actions: RequestActions) -> list[str]:
+    return [d["metadata"]["name"] for d in actions.create]
+
+
+def shown(actions: RequestActions) -> dict[str, tuple[str, str]]:
+    """State and reason of each Dataset."""
+    assert actions.status.subject is not None
+    return {d.name: (d.state or "", d.reason or "") for d in actions.status.subject.datasets or ()}
+
+
+def counts(actions: RequestActions) -> tuple[int | None, ...]:
+    s = actions.status.subject
+    assert s is not None
+    return s.selected, s.hidden, s.purged, s.verified, s.blocked
+
+
+A, B, CARDS = dataset("a"), dataset("b"), dataset("cards", "card", via="a")
+
+
+def test_one_restatement_is_made_for_each_dataset() -> None:
+    actions = decided(A, B, a_dataset("weather"))
+    assert created(actions) == ["erase-12-a", "erase-12-b"]
+    made = actions.create[0]
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-erase-12"
+    assert made["spec"] == {
+        "datasetRef": {"name": "a"},
+        "operation": "Erase",
+        "rows": {"anyOf": [{"column": "email", "valuesFrom": VALUES}]},
+        "ticket": "T-12",
+        "evictBySeconds": 60,
+    }
+    assert actions.status.subject is not None
+    assert actions.status.subject.without_identity == 1
+
+
+def test_the_same_request_makes_the_same_restatements() -> None:
+    """A request that was deleted and created again continues in the ledgers of the tables."""
+    first, second = (request(meta={"uid": uid}) for uid in ("1", "2"))
+    target = targets_of(first.spec, [A]).included[0]
+    keys = {parse_restatement(child_document(r, target)).key for r in (first, second)}
+    assert len(keys) == 1
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_each_state_of_a_restatement(state: str) -> None:
+    actions = decided(A, children={"a": state})
+    assert shown(actions)["a"][0] == STATES[state][1]
+    assert actions.complete is (state == "verified")
+    assert not actions.create
+
+
+def test_a_table_of_keys_comes_after_those_that_look_up_in_it() -> None:
+    assert created(decided(A, CARDS)) == ["erase-12-cards"]
+    assert shown(decided(A, CARDS, children={"cards": "runs"}))["a"] == ("Waiting", "WaitsForLookups")
+    assert created(decided(A, CARDS, children={"cards": "hidden"})) == ["erase-12-a"]
+
+
+def test_a_dataset_that_joins_after_its_keys_are_gone_is_blocked() -> None:
+    actions = decided(A, CARDS, children={"a": "hidden"})
+    assert shown(actions)["cards"] == ("Blocked", "LookupErased")
+    assert created(actions) == []
+    assert condition(document(actions.status), "Stalled") == ("True", "DatasetsBlocked")
+
+
+def test_a_dataset_joins_late() -> None:
+    assert created(decided(A, B, children={"a": "verified"})) == ["erase-12-b"]
+
+
+def test_a_dataset_that_is_not_selected_any_more_stays_part_of_the_request() -> None:
+    actions = decided(children={"a": "hidden"})
+    assert counts(actions) == (1, 1, 0, 0, 0)
+
+
+def test_counts_and_conditions_while_it_goes_on() -> None:
+    actions = decided(A, B, dataset("c"), children={"a": "verified", "b": "purged", "c": "runs"})
+    assert counts(actions) == (3, 2, 2, 1, 0)
+    status = document(actions.status)
+    assert status["progress"] == "2/3 Datasets"
+    assert condition(status, "Succeeded") == ("Unknown", "Running")
+    assert condition(status, "Erased") == ("False", "ErasureNotVerified")
+
+
+def test_it_succeeds_when_the_rows_are_hidden_everywhere() -> None:
+    status = document(decided(A, B, children={"a": "hidden", "b": "kept"}).status)
+    assert condition(status, "Succeeded") == ("True", "Succeeded")
+    assert condition(status, "Ready")[0] == "True"
+    assert condition(status, "Erased") == ("False", "ErasureBlocked")
+    assert "b: a tag" in message(status, "Erased")
+
+
+def test_nothing_to_erase_from() -> None:
+    status = document(decided(a_dataset("weather")).status)
+    assert condition(status, "Stalled") == ("True", "NoDatasets")
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"denied": {"a": Verdict(Reason.REQUESTER_NOT_ALLOWED, "no right")}}, "RequesterNotAllowed"),
+        ({"names_taken": frozenset(["erase-12-a"])}, "NameTaken"),
+    ],
+)
+def test_a_dataset_is_blocked_and_the_others_go_on(more: Any, reason: str) -> None:
+    actions = decided(A, B, **more)
+    assert shown(actions)["a"] == ("Blocked", reason)
+    assert created(actions) == ["erase-12-b"]
+
+
+def test_suspend_and_cancel_are_passed_on() -> None:
+    suspended = decided(A, B, asked=request(suspend=True), children={"a": "runs"})
+    assert (suspended.create, suspended.change) == ((), {"erase-12-a": {"suspend": True}})
+    cancelled = decided(A, B, asked=request(cancel=True), children={"a": "runs", "b": "verified"})
+    assert (cancelled.create, cancelled.change) == ((), {"erase-12-a": {"cancel": True}})
+    assert cancelled.status.phase == "Running"
+    ended = decided(A, B, asked=request(cancel=True), children={"a": "failed", "b": "verified"})
+    assert (ended.status.phase, ended.change) == ("Cancelled", {})
+
+
+def test_nothing_joins_a_request_that_is_verified() -> None:
+    before = decided(A, children={"a": "verified"})
+    assert before.complete
+    final = verified(before.status, _erasure(), 1, NOW)
+    assert condition(document(final), "Erased") == ("True", "Erased")
+    after = decided(A, B, asked=request(status=final), children={"a": "verified"})
+    assert (after.create, after.complete, after.status) == ((), False, final)
+
+
+def test_it_is_deleted_some_time_after_it_is_verified() -> None:
+    final = verified(decided(A, children={"a": "verified"}).status, _erasure(), 1, NOW)
+    asked = replace(request(status=final), spec=request(ttlSecondsAfterFinished=60).spec)
+    assert not decided(A, asked=asked, now=NOW + timedelta(seconds=59)).delete
+    assert decided(A, asked=asked, now=NOW + timedelta(seconds=60)).delete
+
+
+def _erasure() -> Any:
+    erasure = child("a", "verified").status.erasure
+    assert erasure is not None
+    return erasure
