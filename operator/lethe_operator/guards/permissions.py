@@ -71,6 +71,9 @@ def of_restatement(restatement: Restatement, boundary: Boundary) -> Verdict | No
         outside = outside_uri(limits, "spec.replacement.uri", spec.replacement.uri)
     if outside is None and restatement.list_uri:
         outside = outside_uri(limits, "spec.batchIdsFrom.uri", restatement.list_uri)
+    for field, condition in spec.rows.by_field.items() if spec.rows is not None else ():
+        if outside is None and condition.values_from.uri:
+            outside = outside_uri(limits, f"{field}.valuesFrom.uri", condition.values_from.uri)
     meta = restatement.meta
     return _verdict(f"Restatement {meta.name}", meta.namespace, outside)
 

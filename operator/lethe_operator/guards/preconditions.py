@@ -154,11 +154,13 @@ def warehouses(dataset: Dataset, world: Observation) -> tuple[str, ...]:
 
 def named_uris(restatement: Restatement) -> dict[str, str]:
     """The URIs that a Restatement names, by field."""
-    replacement = restatement.spec.replacement
+    replacement, rows = restatement.spec.replacement, restatement.spec.rows
     named = {
         "spec.replacement.uri": replacement.uri if replacement is not None else "",
         "spec.batchIdsFrom.uri": restatement.list_uri,
     }
+    if rows is not None:
+        named |= {f"{field}.valuesFrom.uri": c.values_from.uri for field, c in rows.by_field.items()}
     return {field: uri for field, uri in named.items() if uri}
 
 

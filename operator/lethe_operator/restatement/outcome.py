@@ -197,11 +197,14 @@ def seen(source: IdList | RestatementRequest | RequestResult | Unmet | None) -> 
 
 
 def with_list(assessment: Assessment, source: RestatementRequest | RequestResult | None) -> Assessment:
-    """The assessment with the list that was read, unless it shows one."""
-    plan, listed = assessment.plan or RestatementPlan(), seen(source)
-    if listed is None or plan.batch_ids is not None:
-        return assessment
-    return replace(assessment, plan=plan.model_copy(update={"batch_ids": listed}))
+    """The assessment with what identifies the lists that were read, unless it shows that."""
+    plan = assessment.plan or RestatementPlan()
+    read = {
+        "batch_ids": seen(source),
+        "values_digest": source.values_digest if isinstance(source, RequestResult) else None,
+    }
+    news = {name: value for name, value in read.items() if value is not None and getattr(plan, name) is None}
+    return replace(assessment, plan=plan.model_copy(update=news)) if news else assessment
 
 
 # More than one, because a single failure may be temporary.

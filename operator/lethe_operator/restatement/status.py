@@ -172,11 +172,12 @@ def _unless_empty(part: P | None) -> P | None:
 
 
 def _plan(restatement: Restatement, standing: Assessment) -> RestatementPlan | None:
-    """`status.plan`. Its entry `batchIds`, about a list by reference, never changes after it was first written."""
+    """`status.plan`. What identifies lists by reference, `batchIds` and `valuesDigest`, never changes once it is written."""
     old, new = restatement.status.plan or RestatementPlan(), standing.plan or RestatementPlan()
     changes = {name: value for name, value in new if value is not None}
     first = _unless_empty(old.batch_ids) or new.batch_ids or id_lists.seen(restatement.listed)
-    return _unless_empty(old.model_copy(update={**changes, "batch_ids": first}))
+    digest = old.values_digest or new.values_digest
+    return _unless_empty(old.model_copy(update={**changes, "batch_ids": first, "values_digest": digest}))
 
 
 def _attempts(old: RestatementStatus, standing: Assessment) -> FailedAttempts | None:

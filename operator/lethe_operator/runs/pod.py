@@ -346,7 +346,7 @@ def one_run(run: RunSpec, size: Size, settings: Settings, secrets: Sequence[Secr
         ],
         runs={"configMap": {"name": config_map, "items": items}},
         secrets=secrets,
-        digests=bool(secrets) or _writes_records(run.kind),
+        digests=run.erases_by_values or _writes_records(run.kind),
         options=scaling(run, size),
     )
 

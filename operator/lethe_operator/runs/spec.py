@@ -217,7 +217,8 @@ def _rows(restatement: Restatement) -> RowsRef | None:
             source = {"values_file": f"{ERASE_PATH}/{secret.file}", "secret": secret.secret, "secret_key": secret.key}
             ref = ref.model_copy(update=source)
         conditions.append(ref)
-    return RowsRef(conditions=tuple(conditions))
+    plan = restatement.status.plan
+    return RowsRef(conditions=tuple(conditions), values_digest=(plan.values_digest if plan is not None else None) or "")
 
 
 def vacuum_run_id(dataset: Dataset, key: str) -> str:
@@ -421,7 +422,11 @@ def may_carry_out(launch: Launch, dataset: Dataset, world: Observation, settings
     there = world.warm_driver
     if there is None or there.away_until is not None or len(there.mailbox) >= settings.max_waiting:
         return False
-    if launch.secrets or launch.place is not None or not _is_standard(dataset.spec.run_template, settings.driver):
+    if (
+        launch.run.erases_by_values
+        or launch.place is not None
+        or not _is_standard(dataset.spec.run_template, settings.driver)
+    ):
         return False
     if launch.run.attempt > 1 or _failed_last(launch.run, world):
         return False

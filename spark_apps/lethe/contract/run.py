@@ -208,8 +208,24 @@ class Replacement(Document):
     """
 
 
+class LookupRef(Document):
+    """Where a run looks up the values of a column that stand for those of a list."""
+
+    dataset: str
+    """Name of the Dataset, for messages."""
+    catalog: str
+    table: str
+    """Name of the Dataset's table."""
+    batch_column: str
+    """Of that table."""
+    from_column: str
+    """With the values of the list."""
+    to_column: str
+    """With the values that stand for them."""
+
+
 class ConditionRef(Document):
-    """A condition of an Erase: its column has one of the values of a list."""
+    """A condition of an Erase: its column has one of the values of a list, or one that stands for them."""
 
     field: str = "spec.rows"
     """The field of the Restatement that has the condition, for messages."""
@@ -223,6 +239,8 @@ class ConditionRef(Document):
     """The source of the file, for messages."""
     secret_key: str = ""
     """The source of the file, for messages."""
+    via: LookupRef | None = None
+    """None: the values of the list are those of the column."""
 
 
 class RowsRef(Document):
@@ -411,6 +429,11 @@ class RunSpec(Document):
     consolidation: ConsolidationSpec | None = None
     restatement: RestatementGroupSpec | None = None
     vacuum: VacuumSpec | None = None
+
+    @property
+    def erases_by_values(self) -> bool:
+        """Whether it erases records by values, which are personal data, and of which the ledger keeps a keyed digest."""
+        return self.restatement is not None and any(r.rows is not None for r in self.restatement.requests)
 
     @property
     def attempt_name(self) -> str:

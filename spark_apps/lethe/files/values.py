@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
@@ -140,12 +141,13 @@ def parse_values(content: bytes, kind: ValueKind, column: str, where: str) -> Va
         except (ValueError, ArithmeticError):  # its text contains the value
             raise InputError(
                 "InvalidValues",
-                f"{where}: line {n} is not a value of column {column}: expected {_described(kind)}. Nothing was erased.",
+                f"{where}: line {n} is not a value of column {column}: expected {described(kind)}. Nothing was erased.",
             ) from None
     return Values(kind, tuple(sorted(values)))
 
 
-def _described(kind: ValueKind) -> str:
+def described(kind: ValueKind) -> str:
+    """What values of this kind look like, for messages."""
     match kind.type:
         case ValueType.DATE:
             return "date such as 2026-03-01"
@@ -161,11 +163,42 @@ def _described(kind: ValueKind) -> str:
             assert_never(kind.type)
 
 
+def conversion(source: ValueKind, target: ValueKind) -> Callable[[Any], Any] | None:
+    """How values of one kind become the equal ones of another kind, exactly; None: such values are never equal.
+
+    Numbers are equal as numbers. A text equals what it says as a line of a list, and a whole number the text of its digits.
+
+    Returns:
+        A function of a value. It returns None if no value of the other kind equals it. It raises ValueError or ArithmeticError,
+        with the value in its text, for a text that is no value of the other kind.
+    """
+    if source == target:
+        return lambda value: value
+    if source.type is ValueType.STRING:
+        return lambda text: _PARSERS[target.type](text, target)
+    if target.type is ValueType.STRING and source.type in _WHOLE:
+        return str
+    if source.type in _NUMBERS and target.type in _NUMBERS:
+        return partial(_as_number, kind=target)
+    return None
+
+
+def _as_number(value: int | Decimal, kind: ValueKind) -> Any:
+    if isinstance(value, Decimal) and kind.type in _WHOLE:
+        if value != int(value):
+            return None
+        value = int(value)
+    try:
+        return _PARSERS[kind.type](format(value, "f") if isinstance(value, Decimal) else str(value), kind)
+    except ValueError:
+        return None
+
+
 def _text(line: str, _: ValueKind) -> str:
     return line
 
 
-def _whole(bits: int) -> Callable[[str, ValueKind], int]:
+def _whole_number(bits: int) -> Callable[[str, ValueKind], int]:
     def parse(line: str, _: ValueKind) -> int:
         if not re.fullmatch(r"[+-]?[0-9]{1,20}", line):
             raise ValueError
@@ -223,11 +256,13 @@ def _uuid(line: str, _: ValueKind) -> UUID:
 
 _PARSERS: Final[Mapping[ValueType, Callable[[str, ValueKind], Value]]] = {
     ValueType.STRING: _text,
-    ValueType.INT: _whole(32),
-    ValueType.LONG: _whole(64),
+    ValueType.INT: _whole_number(32),
+    ValueType.LONG: _whole_number(64),
     ValueType.DECIMAL: _decimal,
     ValueType.DATE: _date,
     ValueType.TIMESTAMP: _timestamp,
     ValueType.TIMESTAMPTZ: _instant,
     ValueType.UUID: _uuid,
 }
+_WHOLE: Final = (ValueType.INT, ValueType.LONG)
+_NUMBERS: Final = (*_WHOLE, ValueType.DECIMAL)

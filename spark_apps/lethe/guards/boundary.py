@@ -165,12 +165,17 @@ def outside_table(boundary: RunBoundary, location: str, properties: Mapping[str,
 
 
 def outside_request(boundary: RunBoundary, request: RestatementRequest) -> Outside | None:
-    """Check the operation of a Restatement, then the URIs of its replacement and of its list of batch ids."""
+    """Check the operation of a Restatement, then the URIs of its replacement and lists, then the tables in which it looks up."""
     outside = outside_operation(boundary, "spec.operation", AllowedOperation.of(request.operation))
     if outside is None and request.replacement is not None:
         outside = outside_uri(boundary, "spec.replacement.uri", request.replacement.uri)
     if outside is None and request.batch_ids_uri:
         outside = outside_uri(boundary, "spec.batchIdsFrom.uri", request.batch_ids_uri)
+    for condition in request.conditions:
+        if outside is None and condition.values_uri:
+            outside = outside_uri(boundary, f"{condition.field}.valuesFrom.uri", condition.values_uri)
+        if outside is None and condition.via is not None:
+            outside = outside_names(boundary, condition.via.catalog, condition.via.table)
     return outside
 
 

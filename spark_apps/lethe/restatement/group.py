@@ -266,6 +266,7 @@ def plan_group(
 def set_aside(request: RestatementRequest, verdict: Verdict) -> RequestResult:
     """The result of a request that is excluded from the group: postponed for a transient reason, refused for another."""
     by_reference = bool(request.batch_ids_sha256 and request.batch_ids)
+    at_uri = request.rows is not None and any(c.values_uri for c in request.conditions)
     return RequestResult(
         key=request.key,
         name=request.name,
@@ -276,6 +277,7 @@ def set_aside(request: RestatementRequest, verdict: Verdict) -> RequestResult:
         group_size=0,
         batch_ids_count=len(request.batch_ids) if by_reference else None,
         batch_ids_sha256=request.batch_ids_sha256 if by_reference else None,
+        values_digest=(request.rows.values_digest or None) if at_uri and request.rows is not None else None,
     )
 
 

@@ -496,7 +496,7 @@ class WantedKeys:
         """
         arrays = {str(n): _as_stored(keys.column(n), kind) for n, (_, kind) in enumerate(columns)}
         searches = tuple(
-            Wanted.of(field_id, Values(kind, _distinct(arrays[str(n)], kind)))
+            Wanted.of(field_id, Values(kind, distinct_values(arrays[str(n)], kind)))
             for n, (field_id, kind) in enumerate(columns)
         )
         rows = pa.table(arrays)
@@ -526,8 +526,9 @@ def _as_stored(column: pa.ChunkedArray, kind: ValueKind) -> pa.ChunkedArray:
     return column if column.type == stored_type else column.cast(stored_type)
 
 
-def _distinct(column: pa.ChunkedArray, kind: ValueKind) -> tuple[Any, ...]:
-    values = pc.unique(column)
+def distinct_values(column: pa.ChunkedArray, kind: ValueKind) -> tuple[Any, ...]:
+    """The distinct values of a column in order, as `Values` has them, without null."""
+    values = pc.unique(_as_stored(column, kind)).drop_null()
     match kind.type:
         case ValueType.DATE:
             values = values.cast(pa.int32())

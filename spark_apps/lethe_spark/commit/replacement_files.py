@@ -69,21 +69,42 @@ def _read(request: RestatementRequest, properties: Mapping[str, str], table_loca
     """
     uri = request.batch_ids_uri
     where = f"Restatement {request.name}: spec.batchIdsFrom.uri {uri}"
+    ids = parse_ids(read_list(where, uri, "InvalidIdList", properties, table_location, LIST_BYTES_AT_MOST), where)
+    if request.batch_ids_sha256 not in ("", ids.sha256):
+        raise changed(where, request.batch_ids_sha256, ids.sha256)
+    return ids
+
+
+def read_list(
+    where: str, uri: str, invalid: str, properties: Mapping[str, str], table_location: str, bytes_at_most: int
+) -> bytes:
+    """Read a list that a Restatement names by its URI, up to one byte more than it may have.
+
+    Args:
+        where: The field that names it, for messages.
+        invalid: The reason if no list may be at the URI.
+        properties: PyIceberg's properties of the catalog.
+        table_location: A list in a local file is allowed only if the table is local too.
+
+    Raises:
+        InputError: The reason `invalid`, or `PlaceInTable`.
+        TransientError: ListNotFound, AccessDenied, ListUnreadable.
+    """
     if is_local(uri) and not is_local(table_location):
         raise InputError(
-            "InvalidIdList",
+            invalid,
             f"{where}: local files are not supported, because the run may be on another machine. Store the "
             "list in the storage of the table.",
         )
     check_place(where, uri, lambda folder: tables_around(folder, properties))
     if backend_of(uri) is None:
         text = f"{where}: Lethe does not know this storage. Store the list in the storage of the table."
-        raise InputError("InvalidIdList", text)
+        raise InputError(invalid, text)
     denied = TransientError(
         "AccessDenied", f"{where}: the store does not let this run read it. Grant the run's credentials access."
     )
     try:
-        content = open_store(uri, properties).read_range(uri, 0, LIST_BYTES_AT_MOST + 1)
+        content = open_store(uri, properties).read_range(uri, 0, bytes_at_most + 1)
     except StoreError as e:
         if e.code == DENIED:
             raise denied from None
@@ -96,10 +117,7 @@ def _read(request: RestatementRequest, properties: Mapping[str, str], table_loca
         raise TransientError("ListUnreadable", f"{where}: it could not be read ({type(e).__name__}).") from None
     if content is None:
         raise TransientError("ListNotFound", f"{where}: the object does not exist. Create it.")
-    ids = parse_ids(content, where)
-    if request.batch_ids_sha256 not in ("", ids.sha256):
-        raise changed(where, request.batch_ids_sha256, ids.sha256)
-    return ids
+    return content
 
 
 def find_replacements(

@@ -21,7 +21,6 @@ from lethe.contract.result import Phase
 from lethe.contract.run import (
     CONTRACT_VERSION,
     AcceptedHead,
-    RestatementRequest,
     RunIdentity,
     RunPointer,
     RunSpec,
@@ -215,27 +214,15 @@ class RunContext(Run):
     spark: SparkSession = field(kw_only=True)
 
 
-def with_digests(requests: Sequence[RestatementRequest]) -> tuple[RestatementRequest, ...]:
-    """The requests, with the digest of the values of Erases by records; empty if the values or the key cannot be read.
-
-    The chart creates the Secret with the key, and the pods of the runs that need it mount this Secret.
-    """
-    key = _read(os.environ.get(KEY_FILE_VARIABLE, ""))
-    return tuple(_digested(r, key) for r in requests)
+def digest_key() -> bytes:
+    """The key of keyed digests; empty: this run has none."""
+    return _read(os.environ.get(KEY_FILE_VARIABLE, ""))
 
 
 def batch_ids_digest(batch_ids: Iterable[str]) -> str:
     """The keyed digest of the batch ids of an erasure, one id per line; empty without ids or without a key."""
     content = "\n".join(batch_ids).encode()
-    return values_digest([content], _read(os.environ.get(KEY_FILE_VARIABLE, ""))) if content else ""
-
-
-def _digested(request: RestatementRequest, key: bytes) -> RestatementRequest:
-    if request.rows is None:
-        return request
-    contents = [_read(c.values_file) for c in request.conditions]
-    digest = values_digest(contents, key) if all(contents) else ""
-    return request.model_copy(update={"rows": request.rows.model_copy(update={"values_digest": digest})})
+    return values_digest([content], digest_key()) if content else ""
 
 
 def _read(path: str) -> bytes:

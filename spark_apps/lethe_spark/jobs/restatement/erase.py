@@ -6,14 +6,13 @@ are mounted into this pod, and in the memory of this run and its workers. No pla
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 from lethe.base.errors import ConflictError, InputError, TransientError
 from lethe.contract.result import Phase, RequestResult
-from lethe.contract.run import ConditionRef, RestatementRequest
-from lethe.files.values import ValueKind, Values, ValueType, parse_values
+from lethe.contract.run import RestatementRequest
+from lethe.files.values import ValueKind, Values, ValueType
 from lethe.ingest.change_rows import Keyed
 from lethe.ingest.schema_fit import field_ids
 from lethe.restatement.group import set_aside
@@ -28,6 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from lethe_spark.commit.group_commit import Erased, Replacements
 from lethe_spark.commit.ledger_commit import Attempts, discard
 from lethe_spark.commit.table_state import Base
+from lethe_spark.jobs.restatement.lookup import Lookups
 from lethe_spark.jvm.data_files import (
     DataFile,
     HiddenRows,
@@ -106,6 +106,7 @@ class RowEraser:
 
     context: RunContext
     table: SparkTable
+    lookups: Lookups
     _wanted: dict[str, tuple[AnyWanted, ...]] = field(default_factory=dict, repr=False)
     """What is searched for, by the key of the request: rows that meet one of the conditions, or that have one of the keys."""
     _found: dict[str, Mapping[str, FrozenBitMap64]] = field(default_factory=dict)
@@ -183,7 +184,7 @@ class RowEraser:
                 searches: tuple[AnyWanted, ...] = (
                     (wanted_keys(request, base, written.keys.get(request.key)),)
                     if request.by_keys
-                    else wanted_by(request, base)
+                    else wanted_by(request, base, self.lookups)
                 )
             except (InputError, TransientError) as e:
                 aside[request.key] = set_aside(request, e.verdict)
@@ -350,33 +351,17 @@ def _by_request(found: Mapping[str, FrozenBitMap64]) -> dict[str, FrozenBitMap64
     return positions
 
 
-def wanted_by(request: RestatementRequest, base: Base) -> tuple[Wanted, ...]:
+def wanted_by(request: RestatementRequest, base: Base, lookups: Lookups) -> tuple[Wanted, ...]:
     """The rows that a request erases, for each of its conditions. It names the columns by their current names.
 
     Raises:
-        InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec, InvalidValues.
-        TransientError: `SecretNotFound`.
+        InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec, and those of `Lookups`.
+        TransientError: Of `Lookups`.
     """
-    return tuple(_wanted_by(request, condition, base) for condition in request.conditions)
-
-
-def _wanted_by(request: RestatementRequest, condition: ConditionRef, base: Base) -> Wanted:
-    column = erased_column(request, condition, base.iceberg.schema(), base.field_id, base.facts.name)
-    try:
-        content = Path(condition.values_file).read_bytes()
-    except OSError as e:
-        expected = (
-            f"no Secret {condition.secret} with the key {condition.secret_key}"
-            if condition.secret
-            else f"no file {condition.values_file}"
-        )
-        raise TransientError(
-            "SecretNotFound",
-            f"Restatement {request.name}: {condition.field}.valuesFrom: found {expected} ({type(e).__name__}). Create "
-            "it, with one value on each line. The Restatement waits for it.",
-        ) from None
-    where = f"Restatement {request.name}: the values of {condition.field}"
-    return Wanted.of(column.path.field_id, parse_values(content, column.kind, condition.column, where))
+    # All columns first: a lookup reads data.
+    schema, name = base.iceberg.schema(), base.facts.name
+    columns = [(c, erased_column(request, c, schema, base.field_id, name)) for c in request.conditions]
+    return tuple(Wanted.of(at.path.field_id, lookups.values(request, c, at.kind)) for c, at in columns)
 
 
 def without_positions(frame: DataFrame, positions: Positions) -> DataFrame:

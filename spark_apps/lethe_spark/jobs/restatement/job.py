@@ -46,9 +46,11 @@ from lethe_spark.jobs.restatement.erase import (
     unusable_keys,
     wanted_by,
 )
+from lethe_spark.jobs.restatement.lookup import Lookups
+from lethe_spark.jobs.restatement.values import ValueLists
 from lethe_spark.jvm.scan_tasks import scan_files
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.run.context import RunContext, with_digests
+from lethe_spark.run.context import RunContext
 from lethe_spark.sql.searching import named, search_few_here, semi_join
 
 log = logging.getLogger(__name__)
@@ -139,7 +141,10 @@ def run(context: RunContext) -> RestatementGroupResult:
         return _planned(context, requests)
     table = open_table(context)
     native = native_kind(table, spec.restatement.deletes)
-    requests, aside = with_ids(with_digests(requests), context.catalog_properties, table.location)
+    lists = ValueLists(context.catalog_properties, table.location)
+    requests, aside = lists.with_digests(requests)
+    requests, no_ids = with_ids(requests, context.catalog_properties, table.location)
+    aside |= no_ids
 
     def write(adding: Sequence[RestatementRequest], base: Base) -> Replacements:
         return write_replacements(context, table, adding, base)
@@ -156,7 +161,7 @@ def run(context: RunContext) -> RestatementGroupResult:
             leave_lost_specs(context, table, ANY if searches else ids)
     search = partial(search_few_here, context.spark.sparkContext, spec.restatement.search_limits)
     masker = NativeMasker(context, table, native, search)
-    eraser, listed = RowEraser(context, table), spec.restatement.listed_snapshot_id
+    eraser, listed = RowEraser(context, table, Lookups(context, lists)), spec.restatement.listed_snapshot_id
     group = GroupCommit(
         context, table, requests, write, find, partial(_list_ids, context), eraser, masker, aside, listed
     )
@@ -186,11 +191,12 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Res
     aside |= unusable_keys([r for r in requests if r.key not in aside], base)
     replays = [r for r in requests if r.replacement is not None and r.key not in aside]
     aside |= {r.key: found for r, found in find_replacements(context, replays) if isinstance(found, RequestResult)}
+    lookups = Lookups(context, ValueLists(context.catalog_properties, table.location))
     searches: dict[str, tuple[Wanted, ...]] = {}
     for r in requests:
         if r.rows is not None and r.key not in aside:
             try:
-                searches[r.key] = wanted_by(r, base)
+                searches[r.key] = wanted_by(r, base, lookups)
             except (InputError, TransientError) as e:
                 aside[r.key] = set_aside(r, e.verdict)
     wanted = {search_key(key, n): search for key, several in searches.items() for n, search in enumerate(several)}

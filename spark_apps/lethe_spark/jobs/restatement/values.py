@@ -1,0 +1,111 @@
+"""Reads the lists of values that name the records of Erases. I/O, with the credentials of the catalog.
+
+Invariants: the content of a list is only in this process and in the memory of its workers. No message contains a value. A list at
+a URI is read once in an attempt, so that its digest is that of the values that are searched for.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from lethe.base.errors import InputError, TransientError
+from lethe.contract.result import RequestResult
+from lethe.contract.run import ConditionRef, RestatementRequest
+from lethe.files.values import MAX_VALUES
+from lethe.restatement.group import set_aside
+from lethe.restatement.plan import values_digest
+
+from lethe_spark.commit.replacement_files import read_list
+from lethe_spark.run.context import digest_key
+
+_BYTES_OF_A_VALUE: Final = 1024
+LIST_BYTES_AT_MOST: Final = MAX_VALUES * _BYTES_OF_A_VALUE
+
+
+@dataclass
+class ValueLists:
+    """The lists of the requests of a run."""
+
+    properties: Mapping[str, str]
+    """PyIceberg's properties of the catalog."""
+    table_location: str
+    _content_by_uri: dict[str, bytes] = field(default_factory=dict, repr=False)
+
+    def content(self, request: RestatementRequest, condition: ConditionRef) -> bytes:
+        """The list of a condition.
+
+        Raises:
+            InputError: `InvalidValues`, `PlaceInTable`: the list at a URI cannot be used.
+            TransientError: `SecretNotFound`, `ListNotFound`, `AccessDenied`, `ListUnreadable`.
+        """
+        uri = condition.values_uri
+        if not uri:
+            return _in_pod(request, condition)
+        if uri not in self._content_by_uri:
+            where = f"Restatement {request.name}: {condition.field}.valuesFrom.uri {uri}"
+            content = read_list(where, uri, "InvalidValues", self.properties, self.table_location, LIST_BYTES_AT_MOST)
+            if len(content) > LIST_BYTES_AT_MOST:
+                raise InputError(
+                    "InvalidValues", f"{where}: the list has more than {LIST_BYTES_AT_MOST} bytes. Nothing was erased."
+                )
+            self._content_by_uri[uri] = content
+        return self._content_by_uri[uri]
+
+    def with_digests(
+        self, requests: Sequence[RestatementRequest]
+    ) -> tuple[tuple[RestatementRequest, ...], dict[str, RequestResult]]:
+        """The requests, in their order, with the digests of the values of Erases by records.
+
+        Returns:
+            Also the results of requests whose list at a URI has changed, by key.
+
+        A digest is empty if the values or the key cannot be read. The chart creates the Secret with the key, and the pods of
+        the runs that need it mount this Secret.
+        """
+        key = digest_key()
+        digested = tuple(self._digested(r, key) for r in requests)
+        aside: dict[str, RequestResult] = {}
+        for before, now in zip(requests, digested, strict=True):
+            if (error := _changed(before, now)) is not None:
+                aside[now.key] = set_aside(now, error.verdict)
+        return digested, aside
+
+    def _digested(self, request: RestatementRequest, key: bytes) -> RestatementRequest:
+        if request.rows is None:
+            return request
+        try:
+            digest = values_digest([self.content(request, c) for c in request.conditions], key)
+        except (InputError, TransientError):  # raised again for the request alone, when its values are needed
+            digest = ""
+        return request.model_copy(update={"rows": request.rows.model_copy(update={"values_digest": digest})})
+
+
+def _in_pod(request: RestatementRequest, condition: ConditionRef) -> bytes:
+    try:
+        return Path(condition.values_file).read_bytes()
+    except OSError as e:
+        expected = (
+            f"no Secret {condition.secret} with the key {condition.secret_key}"
+            if condition.secret
+            else f"no file {condition.values_file}"
+        )
+        raise TransientError(
+            "SecretNotFound",
+            f"Restatement {request.name}: {condition.field}.valuesFrom: found {expected} ({type(e).__name__}). Create "
+            "it, with one value on each line. The Restatement waits for it.",
+        ) from None
+
+
+def _changed(before: RestatementRequest, now: RestatementRequest) -> InputError | None:
+    """The error for a request with a list at a URI, if its values have changed since a run first read them, as far as known."""
+    first, found = (r.rows.values_digest if r.rows is not None else "" for r in (before, now))
+    if not first or not found or first == found or not any(c.values_uri for c in now.conditions):
+        return None
+    if first.partition(":")[0] != found.partition(":")[0]:
+        return None  # the key is another one, so they cannot be compared
+    return InputError(
+        "ListChanged",
+        f"Restatement {now.name}: spec.rows: the values have changed since they were first read (status.plan.valuesDigest), so "
+        "it is unknown which are meant. Nothing was erased. Create a new Restatement for the new values.",
+    )
