@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import InputError
 from lethe.files.transforms import Transform, TransformKind, parse_transform
-from lethe.files.values import MAX_VALUES, ValueKind, Values, ValueType, parse_values
+from lethe.files.values import MAX_VALUES, ValueKind, Values, ValueType, conversion, parse_values
 from pyiceberg.conversions import to_bytes
 from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, StringType, TimestampType
 
@@ -101,6 +101,54 @@ def test_a_single_value_of_a_partition_or_a_default_is_compared_in_either_form(
     values = parse_values(content.encode(), kind, "c", "ns/e")
 
     assert [values.index_of(v) is not None for v in (there, other, None)] == [True, False, False]
+
+
+CONVERTED = {
+    ("string", "string"): {"007": "007"},
+    ("string", "long"): {"+007": 7},
+    ("string", "date"): {"1970-01-02": 1},
+    ("string", "uuid"): {"00000000-0000-0000-0000-00000000000A": UUID(int=10)},
+    ("long", "string"): {-7: "-7"},
+    ("long", "int"): {7: 7, 2**31: None},
+    ("int", "decimal(5, 2)"): {999: Decimal("999.00"), 1000: None},
+    ("decimal(38, 2)", "long"): {Decimal("7.00"): 7, Decimal("7.50"): None, Decimal(2**63): None},
+    ("decimal(38, 10)", "decimal(5, 2)"): {
+        Decimal("1.5000000000"): Decimal("1.50"),
+        Decimal("0.0010000000"): None,
+        Decimal("1234567890123456789012345678.0123456789"): None,
+    },
+}
+
+
+@pytest.mark.parametrize(("types", "values"), CONVERTED.items(), ids=str)
+def test_a_value_becomes_the_equal_one_of_another_type_exactly_or_none(
+    types: tuple[str, str], values: dict[object, object]
+) -> None:
+    source, target = map(ValueKind.of, types)
+    assert source is not None
+    assert target is not None
+    convert = conversion(source, target)
+
+    assert convert is not None
+    assert {value: convert(value) for value in values} == values
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("date", "timestamp"), ("uuid", "string"), ("long", "date"), ("date", "string")]
+)
+def test_values_of_types_that_may_be_written_in_several_ways_are_not_converted(source: str, target: str) -> None:
+    kinds = ValueKind.of(source), ValueKind.of(target)
+    assert kinds[0] is not None
+    assert kinds[1] is not None
+    assert conversion(*kinds) is None
+
+
+def test_a_text_that_is_no_value_of_the_other_type_is_an_error() -> None:
+    convert = conversion(ValueKind(ValueType.STRING), ValueKind(ValueType.LONG))
+    assert convert is not None
+
+    with pytest.raises(ValueError, match=""):
+        convert("7 ")
 
 
 @pytest.mark.parametrize(
