@@ -147,7 +147,7 @@ def test_a_text_that_is_no_value_of_the_other_type_is_an_error() -> None:
     convert = conversion(ValueKind(ValueType.STRING), ValueKind(ValueType.LONG))
     assert convert is not None
 
-    with pytest.raises(ValueError):  # noqa: PT011
+    with pytest.raises(ValueError):
         convert("7 ")
 
 
