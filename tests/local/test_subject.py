@@ -1,0 +1,164 @@
+"""One request for every table of a person, through the operator: hidden, purged and verified everywhere, and one record."""
+
+import base64
+import json
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lethe
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.local.lake import Lake
+from tests.support.documents import resource
+
+PERSON, OTHER = "ada.7f3c91@example.org", "bob@example.org"
+KEY = 770_001_337
+"""The person's number in the loyalty programme. The table of the programme has no address."""
+ADDRESS = pa.struct([("email", pa.string())])
+
+
+@dataclass(frozen=True)
+class Stock:
+    """A Dataset with one batch."""
+
+    name: str
+    schema: str
+    rows: pa.Table
+    spec: dict[str, Any]
+
+    def put(self, buffer: Path) -> None:
+        folder = buffer / self.name / "batch_id=first"
+        folder.mkdir(parents=True)
+        pq.write_table(self.rows, folder / "part-0.parquet")
+        (folder / "_SUCCESS").touch()
+
+    def manifest(self, buffer: Path) -> dict[str, Any]:
+        create = {"schema": f"{self.schema}, batch_id STRING"}
+        spec = {
+            "table": {"catalog": "local", "name": f"shop.{self.name}", "create": create},
+            "batchColumn": "batch_id",
+            "buffer": {"uri": f"file://{buffer / self.name}", "retentionSeconds": 0},
+            "consolidation": {"minBatches": 1},
+            **self.spec,
+        }
+        return resource("Dataset", self.name, spec, labels={"about": "people"})
+
+
+def emails(*values: str) -> pa.Array:
+    return pa.array([{"email": v} for v in values], ADDRESS)
+
+
+BOOKINGS = Stock(
+    "bookings",
+    "customer STRUCT<email: STRING>, card BIGINT, passengers ARRAY<STRUCT<email: STRING>>",
+    pa.table(
+        {
+            "customer": emails(PERSON, OTHER, OTHER),
+            "card": pa.array([KEY, 5, 6], pa.int64()),
+            "passengers": pa.array([[], [{"email": OTHER}, {"email": PERSON}], []], pa.list_(ADDRESS)),
+        }
+    ),
+    {
+        "identities": [
+            {"name": "customer", "column": "customer.email"},
+            {"name": "customer", "column": "passengers.element.email"},
+        ]
+    },
+)
+SEATS = Stock(
+    "seats",
+    "who STRING, seat STRING",
+    pa.table({"who": [PERSON, OTHER], "seat": ["1A", "2B"]}),
+    {"identities": [{"name": "customer", "column": "who"}]},
+)
+LOYALTY = Stock(
+    "loyalty",
+    "card BIGINT, points BIGINT",
+    pa.table({"card": pa.array([KEY, 5], pa.int64()), "points": pa.array([10, 20], pa.int64())}),
+    {
+        "identities": [
+            {
+                "name": "customer",
+                "column": "card",
+                "via": {"dataset": "bookings", "from": "customer.email", "to": "card"},
+            }
+        ]
+    },
+)
+LATE = Stock(
+    "complaints",
+    "sender STRING",
+    pa.table({"sender": [PERSON, OTHER]}),
+    {"identities": [{"name": "customer", "column": "sender"}]},
+)
+POLICY = resource(
+    "VacuumPolicy",
+    "people",
+    {
+        "datasetSelector": {"matchLabels": {"about": "people"}},
+        "triggers": {"activeTombstones": 1, "evictByLeadSeconds": 86_400},
+    },
+)
+
+
+def secret(name: str, value: str) -> dict[str, Any]:
+    data = {"values": base64.b64encode(value.encode()).decode()}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}
+
+
+def request(name: str) -> dict[str, Any]:
+    values = {"secretKeyRef": {"name": name, "key": "values"}}
+    spec = {
+        "operation": "Erase",
+        "datasetSelector": {"matchLabels": {"about": "people"}},
+        "subject": {"identity": "customer", "valuesFrom": values, "deleteValues": True},
+        "evictBySeconds": 60,
+        "ticket": "PRIVACY-12",
+    }
+    return resource("Restatement", name, spec)
+
+
+def conditions(lake: Lake, name: str) -> dict[str, str]:
+    status = lake.get("restatement", name).get("status") or {}
+    return {c["type"]: c["status"] for c in status.get("conditions") or ()}
+
+
+def copies(*places: Path) -> list[str]:
+    """The files below these folders that have the person's address or number in any form in which they may be stored."""
+    forms = [PERSON.encode(), base64.b64encode(PERSON.encode())[:24], KEY.to_bytes(8, "little"), str(KEY).encode()]
+    files = (p for place in places for p in place.rglob("*") if p.is_file())
+    return [str(p) for p in files if any(form in p.read_bytes() for form in forms)]
+
+
+def test_a_person_is_erased_from_every_table_by_one_request(lake: Lake, tmp_path: Path) -> None:
+    """The operator is killed on the way, and a Dataset joins late."""
+    stocks = (BOOKINGS, SEATS, LOYALTY)
+    for stock in stocks:
+        stock.put(tmp_path)
+    lake.apply(*(s.manifest(tmp_path) for s in stocks), POLICY)
+    lake.apply(secret("erase-12", PERSON), request("erase-12"))
+    lake.wait_until("begun", lambda: bool((lake.get("restatement", "erase-12").get("status") or {}).get("subject")))
+    os.kill(lake.part("operator"), signal.SIGKILL)
+    LATE.put(tmp_path)
+    lake.apply(LATE.manifest(tmp_path))
+    lake.wait_until("joined", lambda: lake.get("restatement", "erase-12")["status"]["subject"]["selected"] == 4)
+    lake.wait_until("erased", lambda: conditions(lake, "erase-12").get("Erased") == "True")
+
+    status = lake.get("restatement", "erase-12")["status"]
+    assert {d["name"]: (d["state"], d["rowsErased"]) for d in status["subject"]["datasets"]} == {
+        "bookings": ("Verified", 2),
+        "complaints": ("Verified", 1),
+        "loyalty": ("Verified", 1),
+        "seats": ("Verified", 1),
+    }
+    left = {name: lethe.scan(lake.table(name)).to_arrow().num_rows for name in ("bookings", "seats", "loyalty")}
+    assert left == {"bookings": 1, "seats": 1, "loyalty": 1}
+    record = json.loads(Path(status["erasure"]["record"].removeprefix("file://")).read_bytes())
+    assert [d["dataset"] for d in record["datasets"]] == ["bookings", "complaints", "loyalty", "seats"]
+    assert PERSON not in json.dumps(record)
+    lake.wait_until("swept and forgotten", lambda: not copies(lake.home, tmp_path))
+    lake.done("delete", "dataset", *(s.name for s in (*stocks, LATE)))
