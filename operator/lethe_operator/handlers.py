@@ -20,7 +20,7 @@ from lethe_operator.cluster.queue import WARM_DRIVER, WorkQueue
 from lethe_operator.cluster.schedule import Key, Priority
 from lethe_operator.probes import OperatorHealth
 from lethe_operator.resources.common import ANNOTATION_DATASET
-from lethe_operator.resources.restatement import dataset_name_of, owner_of
+from lethe_operator.resources.restatement import dataset_name_of, lookup_names_of, owner_of
 from lethe_operator.resources.unplaced import unplaced_pod
 
 Body = Mapping[str, Any]
@@ -64,8 +64,8 @@ class WatchEvents:
 def keys_of(kind: ResourceKind, body: Body) -> Iterable[Key]:
     """What is reconciled because an object has changed.
 
-    A Restatement concerns the Dataset that it names, whether or not that exists, and the subject request that made it. One that
-    names no Dataset is a subject request. A Lease concerns nothing: the reconciles of its
+    A Restatement concerns the Dataset that it names, and those in which it looks up values, whether or not they exist, and the
+    subject request that made it. One that names no Dataset is a subject request. A Lease concerns nothing: the reconciles of its
     namespace read it. A pod for which no node has room also concerns the warm driver, which may make way.
     """
     metadata = body["metadata"]
@@ -74,7 +74,7 @@ def keys_of(kind: ResourceKind, body: Body) -> Iterable[Key]:
     elif kind is LEASES:
         names = frozenset()
     elif kind is RESTATEMENTS:
-        names = frozenset(filter(None, [dataset_name_of(body)]))
+        names = frozenset(filter(None, [dataset_name_of(body)])) | lookup_names_of(body)
     else:
         names = datasets_of(body)
     of = kind.name if kind is VACUUM_POLICIES else DATASETS.name

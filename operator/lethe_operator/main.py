@@ -99,6 +99,7 @@ def registry(kinds: Iterable[ResourceKind] = WATCHED) -> kopf.OperatorRegistry:
         runtime.tables.listings.on_change = lambda of, is_news: add(
             Key("Dataset", of.namespace, of.name), Priority.CHANGED if is_news else Priority.DUE
         )
+        runtime.tables.lookups.on_change = lambda namespace, name: add(Key("Dataset", namespace, name))
         runtime.tables.pointers.on_trouble = lambda of: add(Key("Dataset", of.namespace, of.name), Priority.DUE)
         runtime.tables.start()
         if runtime.publishers is not None:

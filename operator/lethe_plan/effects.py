@@ -43,7 +43,7 @@ from lethe_kubectl.dry_run import Uploads
 from lethe_kubectl.target import Connection, no_such_path
 from lethe_operator.guards.preconditions import blocker
 from lethe_operator.resources.dataset import Dataset, parse_dataset
-from lethe_operator.resources.observed import NoTable, NotListed, Observation, Unavailable
+from lethe_operator.resources.observed import LookupView, NoTable, NotListed, Observation, Unavailable
 from lethe_operator.resources.restatement import Restatement, Unmet, parse_restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
 from lethe_operator.resources.vacuum_policy import match as match_policy
@@ -144,6 +144,7 @@ class Surroundings:
             buffer=self.buffer(dataset) if with_buffer else NotListed(),
             overlapping_datasets=tuple(d for n, d in self.after.datasets.items() if n != dataset.meta.name),
             catalogs=self.tables.places(),
+            lookups={name: LookupView(d) for name, d in self.after.datasets.items()},
         )
 
 
@@ -320,7 +321,7 @@ class PlannedEffects:
             return Effect((("waits", assessment.verdict.message),))
         target = undone(restatement, world) if restatement.spec.undoes is not None else ""
         undoes = target if isinstance(target, str) else ""
-        request, problem = self._request(restatement, dataset, undoes, table)
+        request, problem = self._request(restatement, dataset, undoes, table, around)
         if problem is not None:
             return problem
         if (unusable := _unusable_column(request, table)) is not None:
@@ -358,7 +359,7 @@ class PlannedEffects:
         if dataset is None or not isinstance(table, ReadTable):
             return None
         try:
-            request, _ = self._request(restatement, dataset, "", table)
+            request, _ = self._request(restatement, dataset, "", table, around)
             absent = self._absent(restatement, request, table, table.in_files(request.batch_ids), around)
             refuse_unknown(table.ledger, request, absent)
         except (LetheError, OSError) as e:
@@ -409,10 +410,10 @@ class PlannedEffects:
         return sought.difference(self._tables.buffered_ids(dataset))
 
     def _request(
-        self, restatement: Restatement, dataset: Dataset, undoes: str, table: ReadTable
+        self, restatement: Restatement, dataset: Dataset, undoes: str, table: ReadTable, around: Surroundings
     ) -> tuple[RestatementRequest, Effect | None]:
         """The request with the ids of its list, or why the list cannot be read."""
-        run = run_specs.restatements(dataset, [(restatement, undoes)])
+        run = run_specs.restatements(dataset, [(restatement, undoes)], lookups=around.after.datasets)
         assert run.restatement is not None
         (request,), aside = with_ids(run.restatement.requests, table.properties, table.facts.location)
         refused = next(iter(aside.values()), None)

@@ -90,7 +90,7 @@ def is_idle(dataset: Dataset, world: Observation, status: DatasetStatus) -> bool
     Args:
         status: Of the Dataset, as decided. It and the statuses of the Restatements are already shown.
     """
-    if any(r.active for r in world.runs) or any(map(_waits, world.restatements)):
+    if any(r.active for r in world.runs) or any(map(_waits, (*world.restatements, *world.looked_up_by))):
         return False
     subjects = (s for s in (status.consolidation, status.vacuum) if s is not None)
     if any(s.decision in (Decision.DUE, Decision.RUNNING) for s in subjects):

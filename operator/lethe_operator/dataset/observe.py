@@ -37,6 +37,7 @@ from lethe_operator.resources.observed import (
     CatalogPlace,
     Engine,
     Invalid,
+    LookupView,
     NoTable,
     NotListed,
     Observation,
@@ -130,7 +131,7 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
     for watched in {namespace, *settings.watch_namespaces}:
         objects.ensure(kube, watched)
     store = objects.restatements
-    known = store.of(namespace, name, now)
+    known, looked_up_by = store.of(namespace, name, now), store.looking_up_in(namespace, name)
     restatements, invalid = known.restatements, list(known.invalid)
     dataset = objects.dataset(namespace, name)
     if dataset is None:
@@ -181,14 +182,17 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
     wanted = dataset.spec.buffer.events
     rest_seconds = wanted.resync_seconds if wanted and events and events.is_read else 0
     known_buffer = tables.listings.last(dataset)
-    at_once = needs_listing(ended, rest_seconds > 0, known_buffer) or wants_listing(restatements, known_buffer, table)
-    buffer = tables.buffer(dataset, table, ListingRequest(at_once, rest_seconds, searching(restatements)))
+    at_once = needs_listing(ended, rest_seconds > 0, known_buffer)
+    waiting = (*restatements, *looked_up_by)
+    at_once = at_once or wants_listing(waiting, known_buffer, table)
+    buffer = tables.buffer(dataset, table, ListingRequest(at_once, rest_seconds, searching(waiting)))
     if isinstance(table, TableView):
         table = tables.known(dataset, table, asked_by(dataset, restatements, runs, buffer))
     if isinstance(buffer, BufferDigest) and isinstance(table, TableView):
         buffer = buffer.as_of(table.ledger.batches)
         if rest_seconds:
             tables.listings.drop_settled(dataset, table.ledger.batches)
+    tables.lookups.put(LookupView(dataset, table, buffer), looked_up_by)
     limited = _limits_vacuums(dataset, policies)
     world = Observation(
         restatements,
@@ -205,8 +209,19 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
         catalogs=catalog_places(),
         vacuums=vacuum_jobs(objects, namespace) if limited else (),
         peers_in_namespace=objects.datasets(namespace) if limited else (),
+        lookups=_lookups(objects, tables, dataset, restatements),
+        looked_up_by=looked_up_by,
     )
     return Observed(dataset, world, (*invalid, *unreadable))
+
+
+def _lookups(
+    objects: WatchedObjects, tables: TableReader, dataset: Dataset, restatements: Sequence[Restatement]
+) -> dict[str, LookupView]:
+    """The Datasets in whose tables the Restatements look up values."""
+    names = frozenset[str]().union(*(r.lookups for r in restatements))
+    found = ((name, objects.dataset(dataset.meta.namespace, name)) for name in sorted(names))
+    return {name: tables.lookups.of(d) for name, d in found if isinstance(d, Dataset)}
 
 
 def _doubts_what_succeeded(dataset: Dataset, table: TableView | NoTable | Unavailable) -> bool:

@@ -11,7 +11,7 @@ no I/O.
 
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -43,6 +43,7 @@ from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import (
     EventsView,
+    LookupView,
     LostLedger,
     NoTable,
     NotListed,
@@ -165,6 +166,51 @@ class _ShownBatches:
         return not self.final and now - self.read_at >= min(self.read_at - self.since, BATCHES_AGAIN_SECONDS)
 
 
+class LookupViews:
+    """The Datasets in whose tables Restatements of other Datasets look up values, as their last reconciles have seen them.
+
+    One per operator, shared by its threads. So the reconcile of a Restatement's Dataset reads neither the table nor the buffer of
+    another one.
+    """
+
+    def __init__(self) -> None:
+        # Called with the namespace and the name of a Dataset whose Restatements look up in one that has changed.
+        self.on_change: Callable[[str, str], None] = lambda _namespace, _name: None
+        self._views: dict[str, LookupView] = {}
+
+    def put(self, view: LookupView, asked_by: Collection[Restatement]) -> None:
+        """Keep what the reconcile of a Dataset has seen, as long as Restatements of others look up in it."""
+        name = view.dataset.meta.full_name
+        if not asked_by:
+            self._views.pop(name, None)
+            return
+        before = self._views.get(name)
+        self._views[name] = view
+        if before is None or _seen_of(before) != _seen_of(view):
+            for asking in sorted({r.spec.dataset_ref.name for r in asked_by}):
+                self.on_change(view.dataset.meta.namespace, asking)
+
+    def of(self, dataset: Dataset) -> LookupView:
+        """What is known of a Dataset. Without a listing, if no reconcile has seen this generation of it."""
+        known = self._views.get(dataset.meta.full_name)
+        if known is None or _generation(known.dataset) != _generation(dataset):
+            return LookupView(dataset)
+        return known
+
+    def forget(self, dataset: str) -> None:
+        """Drop what is known of a deleted Dataset, as `namespace/name`."""
+        self._views.pop(dataset, None)
+
+
+def _generation(dataset: Dataset) -> tuple[str, int]:
+    return dataset.meta.uid, dataset.meta.generation
+
+
+def _seen_of(view: LookupView) -> tuple[object, ...]:
+    head_id = view.table.head_id if isinstance(view.table, TableView) else None
+    return (view.dataset.meta.generation, head_id, view.buffer)
+
+
 class TableReader:
     """Reads tables and buffers. One per operator, shared by its threads."""
 
@@ -185,6 +231,7 @@ class TableReader:
         self._batches: dict[str, _ShownBatches] = {}
         self.pointers = Pointers(self._limiter, self._opened, checks or IdleChecks())
         self.listings = listings or Listings()
+        self.lookups = LookupViews()
         self.events = events or EventSources(self.listings)
         self.documents = Documents(self._read)
 
@@ -367,6 +414,7 @@ class TableReader:
     def forget(self, dataset: str) -> None:
         """Drop everything about a deleted Dataset, as `namespace/name`."""
         self.listings.forget(dataset)
+        self.lookups.forget(dataset)
         self.events.forget(dataset)
         self.pointers.forget(dataset)
         self._views.pop(dataset, None)

@@ -384,6 +384,16 @@ class VacuumLimit:
 
 
 @dataclass(frozen=True)
+class LookupView:
+    """A Dataset in whose table Restatements of other Datasets look up values, as its own last reconcile has seen it."""
+
+    dataset: Dataset
+    table: TableView | NoTable | Unavailable = NoTable()
+    buffer: BufferDigest | NotListed | Unavailable = field(default_factory=NotListed)
+    """Consistent with the table's ledger. NotListed: no reconcile of this generation of the Dataset has listed it yet."""
+
+
+@dataclass(frozen=True)
 class Observation:
     """Everything that a decision about one Dataset depends on, except for the Dataset and the clock.
 
@@ -415,6 +425,10 @@ class Observation:
     """Of all Datasets of the namespace, if the Dataset's VacuumPolicy has limits.concurrentRuns; otherwise empty."""
     peers_in_namespace: tuple[Dataset, ...] = ()
     """All Datasets of the namespace, in the same case; otherwise empty."""
+    lookups: Mapping[str, LookupView] = field(default_factory=dict)
+    """The Datasets in whose tables its Restatements look up values, by name; without those that do not exist."""
+    looked_up_by: tuple[Restatement, ...] = ()
+    """The unfinished Restatements of other Datasets that look up values in this one's table."""
     publishing: Verdict | None = None
     """Why status events are not delivered; without a reason: they are. None: they are not enabled."""
 

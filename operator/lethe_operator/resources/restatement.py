@@ -78,6 +78,11 @@ class Restatement:
         }
 
     @property
+    def lookups(self) -> frozenset[str]:
+        """Names of the Datasets in whose tables its run looks up values."""
+        return self.spec.rows.lookups if self.spec.rows is not None else frozenset()
+
+    @property
     def list_uri(self) -> str:
         """URI of the file with the batch ids; "": there is no file."""
         return self.spec.batch_ids_from.uri if self.spec.batch_ids_from is not None else ""
@@ -158,6 +163,13 @@ def owner_of(body: Mapping[str, Any]) -> tuple[str, str]:
 def dataset_name_of(body: Mapping[str, Any]) -> str:
     """The name in `spec.datasetRef` of a Restatement's body; "": it has none."""
     return str(((body.get("spec") or {}).get("datasetRef") or {}).get("name") or "")
+
+
+def lookup_names_of(body: Mapping[str, Any]) -> frozenset[str]:
+    """The names of the Datasets in which the run of a Restatement looks up values, from its body."""
+    rows = (body.get("spec") or {}).get("rows") or {}
+    conditions = (rows, *(rows.get("anyOf") or ()))
+    return frozenset(str(c["via"].get("dataset") or "") for c in conditions if c.get("via")) - {""}
 
 
 # Annotations and labels in which people, Argo CD, Flux and Helm give their names.

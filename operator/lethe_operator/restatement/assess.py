@@ -173,19 +173,49 @@ def not_yet(restatement: Restatement, dataset: Dataset, world: Observation, sett
                     f"erase.allowedSecrets allows {allowed}. Use a Secret with an allowed name, or extend that value.",
                 ),
             )
+    for lookup in sorted(restatement.lookups):
+        found = world.lookups.get(lookup)
+        if found is None:
+            text = (
+                f"Restatement {name}: spec.rows looks up values in Dataset {lookup}, which does not exist in this namespace, or "
+                "is invalid. Create or correct it, or create a new Restatement."
+            )
+            return Assessment(RestatementPhase.PENDING, UNKNOWN, Verdict(Reason.DATASET_NOT_FOUND, text))
+        outside = permissions.of_dataset(found.dataset, settings.boundaries.of(dataset.meta.namespace))
+        if outside is not None:
+            return stalled(outside)
     if not _searches(restatement):
         return None
-    if not _is_listed_since(world.buffer, world.table, restatement):
-        text = "Waiting for the next listing of the buffer, which shows which batches arrived before this Restatement."
+    gates = [(dataset, world.table, world.buffer)]
+    others = (world.lookups[lookup] for lookup in sorted(restatement.lookups - {dataset.meta.name}))
+    gates += [(other.dataset, other.table, other.buffer) for other in others]
+    awaited = (_awaited(restatement, *gate, is_own=n == 0) for n, gate in enumerate(gates))
+    return next((a for a in awaited if a is not None), None)
+
+
+def _awaited(
+    restatement: Restatement, dataset: Dataset, table: object, buffer: object, is_own: bool
+) -> Assessment | None:
+    """The assessment of a Restatement that waits for batches of a Dataset, whose rows its run must see; None: it does not.
+
+    Args:
+        is_own: It is the Restatement's own Dataset; otherwise one in whose table the run looks up values.
+    """
+    name, of = (
+        restatement.meta.name,
+        "" if is_own else f" of Dataset {dataset.meta.name}, in whose table it looks up values",
+    )
+    if not _is_listed_since(buffer, table, restatement):
+        text = f"Waiting for the next listing of the buffer{of}, which shows which batches arrived before this Restatement."
         return Assessment(RestatementPhase.QUEUED, UNKNOWN, Verdict(Reason.BUFFER_BEING_LISTED, text))
-    before, hidden = _before(restatement, world.buffer), _may_hide(restatement, world.buffer)
+    before, hidden = _before(restatement, buffer), _may_hide(restatement, buffer)
     if not before and not hidden:
         return None
     least = "at least " if hidden else ""
     which = (
-        f"{least}{len(before)} batches that arrived before it wait in the buffer (oldest: {before[0].id!r})"
+        f"{least}{len(before)} batches that arrived before it wait in the buffer{of} (oldest: {before[0].id!r})"
         if before
-        else "batches that the last listing did not name wait in the buffer, and some may have arrived before it"
+        else f"batches that the last listing did not name wait in the buffer{of}, and some may have arrived before it"
     )
     if dataset.spec.consolidation.suspend:
         return stalled(
@@ -243,8 +273,11 @@ def listed_head(restatements: Iterable[Restatement], buffer: object) -> int | No
 
 
 def waits_for_batches(world: Observation) -> bool:
-    """Whether a Restatement waits for batches in the buffer. The consolidation of these batches then starts at once."""
-    return any(_before(r, world.buffer) for r in _open(world.restatements))
+    """Whether a Restatement waits for batches in the buffer, also one of another Dataset that looks up values in this table.
+
+    The consolidation of these batches then starts at once.
+    """
+    return any(_before(r, world.buffer) for r in _open((*world.restatements, *world.looked_up_by)))
 
 
 def searching(restatements: Iterable[Restatement]) -> frozenset[str]:

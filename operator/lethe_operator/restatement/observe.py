@@ -238,6 +238,8 @@ class RestatementCache:
         self._requests: ObjectCache[Restatement | Invalid] = ObjectCache(_request)
         self._makers: dict[tuple[str, str], str] = {}  # UID of the subject request that made one, by namespace and name
         self._made_by: dict[tuple[str, str], set[str]] = {}  # names, by namespace and UID of the subject request
+        self._lookups: dict[tuple[str, str], set[str]] = {}
+        """Names of the unfinished Restatements that look up in a Dataset, by the latter's namespace and name."""
         self._deletions = Deletions()
 
     def of(self, namespace: str, dataset: str, now: datetime) -> RestatementsOfDataset:
@@ -257,6 +259,13 @@ class RestatementCache:
             (*invalid, *(i for i in unpacked if isinstance(i, Invalid))),
             min((at for at in times.values() if at > now), default=None),
         )
+
+    def looking_up_in(self, namespace: str, dataset: str) -> tuple[Restatement, ...]:
+        """Those of other Datasets that have not succeeded and look up values in the table of this one."""
+        with self._lock:
+            names = sorted(self._lookups.get((namespace, dataset), ()))
+            restatements = [r for name in names if isinstance(r := self._held(namespace, name), Restatement)]
+        return tuple(r for r in restatements if r.spec.dataset_ref.name != dataset)
 
     def done(self, namespace: str, dataset: str) -> tuple[Restatement, ...]:
         """Those of a Dataset that have succeeded."""
@@ -395,18 +404,26 @@ class RestatementCache:
                 known.with_erasure.add(name)
         else:
             known.open[name] = new
+            for lookup in new.lookups if isinstance(new, Restatement) else ():
+                self._lookups.setdefault((namespace, lookup), set()).add(name)
 
     def _remove(self, namespace: str, name: str) -> None:
         dataset = self._of.get(namespace, {}).pop(name, None)
         if dataset is None:
             return
         known = self._datasets[namespace, dataset]
-        known.open.pop(name, None)
-        known.done.pop(name, None)
-        known.with_erasure.discard(name)
-        if (maker := self._makers.pop((namespace, name), "")) and (names := self._made_by[namespace, maker]):
+        before = known.open.pop(name, None)
+        for lookup in before.lookups if isinstance(before, Restatement) else ():
+            names = self._lookups[namespace, lookup]
             names.discard(name)
             if not names:
+                del self._lookups[namespace, lookup]
+        known.done.pop(name, None)
+        known.with_erasure.discard(name)
+        if maker := self._makers.pop((namespace, name), ""):
+            siblings = self._made_by[namespace, maker]
+            siblings.discard(name)
+            if not siblings:
                 del self._made_by[namespace, maker]
         if not known.open and not known.done:
             del self._datasets[namespace, dataset]

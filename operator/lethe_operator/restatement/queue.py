@@ -178,6 +178,7 @@ def document_bytes(r: Restatement) -> int:
         texts += [replacement.batch_id, replacement.uri, *replacement.key_columns, replacement.op_column]
     conditions = r.spec.rows.conditions if r.spec.rows is not None else ()
     texts += [text for c in conditions for text in (c.column, c.values_from.uri)]
+    texts += [text for c in conditions if c.via for text in (c.via.dataset, c.via.from_column, c.via.to_column)]
     texts += [text for secret in r.secrets.values() for text in (secret.secret, secret.key)]
     own = _BYTES_OF_A_REQUEST + _BYTES_OF_A_CONDITION * len(conditions)
     return own + 3 * len(r.key) + sum(len(t.encode()) + 3 for t in texts)
@@ -214,7 +215,8 @@ def restatements_launch(
     if not members:
         return None
     listed = erasure.listed_head(members, world.buffer)
-    run = run_specs.restatements(dataset, ((r, ready.undoes) for r, ready in queued.group), listed)
+    lookups = {name: view.dataset for name, view in world.lookups.items()}
+    run = run_specs.restatements(dataset, ((r, ready.undoes) for r, ready in queued.group), listed, lookups)
     tried = [a.number for known in world.runs if known.run_id == run.run_id for a in known.attempts]
     run = run.model_copy(update={"attempt": max(tried, default=0) + 1})
     return Launch(

@@ -24,6 +24,7 @@ from lethe.contract.run import (
     ConditionRef,
     ConsolidationSpec,
     DatasetRef,
+    LookupRef,
     Replacement,
     RestatementGroupSpec,
     RestatementRequest,
@@ -37,7 +38,7 @@ from lethe.contract.run import (
     TableRef,
     VacuumSpec,
 )
-from lethe.contract.settings import ConsolidationMode, CsvDialect, Deletes, Launcher, RunFamily, UnknownBatches
+from lethe.contract.settings import ConsolidationMode, CsvDialect, Deletes, Launcher, Lookup, RunFamily, UnknownBatches
 from lethe.guards.boundary import outside_operation
 from lethe.restatement.group import IdList
 
@@ -155,16 +156,21 @@ def restatement_run_id(dataset: Dataset, restatement: Restatement) -> str:
 
 
 def restatements(
-    dataset: Dataset, group: Iterable[tuple[Restatement, str]], listed_snapshot_id: int | None = None
+    dataset: Dataset,
+    group: Iterable[tuple[Restatement, str]],
+    listed_snapshot_id: int | None = None,
+    lookups: Mapping[str, Dataset] | None = None,
 ) -> RunSpec:
     """A run for a group of Restatements. Its id is derived from their keys, whatever their order.
 
     Args:
         group: Each with the key of the request that it takes back, or "" if it is not an Undo. All are dry runs or none is.
         listed_snapshot_id: As in `RestatementGroupSpec`.
+        lookups: The Datasets in whose tables the Restatements look up values, by name. One that is not there has no table in the
+            document, which then only serves to plan.
     """
     members = tuple(group)
-    requests = tuple(_request(r, undoes) for r, undoes in members)
+    requests = tuple(_request(r, undoes, lookups or {}) for r, undoes in members)
     run = _run(dataset, RunKind.RESTATEMENT, [r.key for r in requests])
     dry_run = any(r.spec.dry_run for r, _ in members)
     spec = RestatementGroupSpec(
@@ -177,7 +183,7 @@ def restatements(
     return run.model_copy(update={"restatement": spec})
 
 
-def _request(restatement: Restatement, undoes: str) -> RestatementRequest:
+def _request(restatement: Restatement, undoes: str, lookups: Mapping[str, Dataset]) -> RestatementRequest:
     spec = restatement.spec
     return RestatementRequest(
         key=restatement.key,
@@ -189,7 +195,7 @@ def _request(restatement: Restatement, undoes: str) -> RestatementRequest:
         if isinstance(restatement.listed, IdList)
         else restatement.list_sha256,
         unknown_batches=spec.unknown_batches or UnknownBatches.REFUSE,
-        rows=_rows(restatement),
+        rows=_rows(restatement, lookups),
         replacement=Replacement(
             batch_id=spec.replacement.batch_id,
             uri=spec.replacement.uri,
@@ -206,7 +212,7 @@ def _request(restatement: Restatement, undoes: str) -> RestatementRequest:
     )
 
 
-def _rows(restatement: Restatement) -> RowsRef | None:
+def _rows(restatement: Restatement, lookups: Mapping[str, Dataset]) -> RowsRef | None:
     rows, secrets = restatement.spec.rows, restatement.secrets
     if rows is None:
         return None
@@ -216,9 +222,23 @@ def _rows(restatement: Restatement) -> RowsRef | None:
         if (secret := secrets.get(field)) is not None:
             source = {"values_file": f"{ERASE_PATH}/{secret.file}", "secret": secret.secret, "secret_key": secret.key}
             ref = ref.model_copy(update=source)
+        if condition.via is not None:
+            ref = ref.model_copy(update={"via": _lookup(condition.via, lookups.get(condition.via.dataset))})
         conditions.append(ref)
     plan = restatement.status.plan
     return RowsRef(conditions=tuple(conditions), values_digest=(plan.values_digest if plan is not None else None) or "")
+
+
+def _lookup(via: Lookup, dataset: Dataset | None) -> LookupRef:
+    spec = dataset.spec if dataset is not None else None
+    return LookupRef(
+        dataset=via.dataset,
+        catalog=spec.table.catalog if spec is not None else "",
+        table=spec.table.name if spec is not None else "",
+        batch_column=spec.batch_column if spec is not None else "",
+        from_column=via.from_column,
+        to_column=via.to_column,
+    )
 
 
 def vacuum_run_id(dataset: Dataset, key: str) -> str:
