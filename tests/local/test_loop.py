@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.local.cluster import LocalCluster
-from tests.local.lake import Lake, orders
+from tests.local.lake import Lake, orders, restatement
 
 LIMIT_SECONDS = 120
 
@@ -160,6 +160,51 @@ def test_after_an_erase_nothing_but_the_table_holds_the_value(dataset: Lake) -> 
     assert held  # the Secret, at least, was there
     dataset.wait_until("forgotten", lambda: not copies())
     assert value not in dataset.ids()
+
+
+def test_an_erase_finds_by_another_table_what_came_to_its_buffer_just_before(lake: Lake, tmp_path: Path) -> None:
+    """The batch waits for a hundred others there. The Erase makes it the first one of its table."""
+    trips = replace(lake, buffer=tmp_path / "trips", manifest=tmp_path / "trips.yaml")
+    listed = orders(tmp_path / "people", "people")
+    listed["spec"]["table"]["create"]["schema"] = "email STRING, number STRING, batch_id STRING"
+    listed["spec"]["consolidation"] = {"minBatches": 100, "maxAgeSeconds": 86_400}
+    trips.put("monday", 3133731337, 2, 3)
+    trips.apply(orders(trips.buffer, "trips"), listed)
+    trips.wait_until("promoted", lambda: trips.promoted(1, "trips"))
+    values = tmp_path / "people.txt"
+    values.write_text("ada@example.org\n")
+    erase = restatement(
+        "by-people",
+        "Erase",
+        "trips",
+        rows={
+            "column": "id",
+            "valuesFrom": {"uri": f"file://{values}"},
+            "via": {"dataset": "people", "from": "email", "to": "number"},
+        },
+    )
+
+    folder = tmp_path / "people" / "batch_id=first"
+    folder.mkdir(parents=True)
+    people = pa.table({"email": ["ada@example.org", "bob@example.org"], "number": ["3133731337", "2"]})
+    pq.write_table(people, folder / "part-0.parquet")
+    (folder / "_SUCCESS").touch()
+    trips.apply(erase)
+    trips.wait_until("erased", lambda: ended(trips, "by-people"))
+
+    status = trips.get("restatement", "by-people")["status"]
+    assert (status["phase"], status["result"]["rowsErased"]) == ("Succeeded", 1), status
+    assert (trips.ids("trips"), trips.batches("people")) == ([2, 3], 1)
+    files = [f for f in lake.home.rglob("log") if f.is_file()]
+    assert files
+    assert not [f for f in files if "3133731337" in f.read_text(errors="replace")]
+    trips.done("delete", "dataset", "trips")
+    trips.done("delete", "dataset", "people")
+
+
+def ended(lake: Lake, restatement: str) -> bool:
+    conditions = (lake.get("restatement", restatement).get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Succeeded" and c["status"] != "Unknown" for c in conditions)
 
 
 def test_a_held_batch_waits_for_an_approval_and_delays_no_other(lake: Lake, tmp_path: Path) -> None:
