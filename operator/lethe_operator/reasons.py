@@ -312,11 +312,11 @@ class Reason(StrEnum):
     WAITS_FOR_BATCHES = (
         "WaitsForBatches",
         "An Erase by records, or a Replay with keyColumns, waits until the batches that were in the buffer when it was "
-        "created are promoted. Their promotion starts at once.",
+        "created are promoted, also those of the Datasets in which it looks up values. Their promotion starts at once.",
     )
     SECRET_NOT_ALLOWED = (
         "SecretNotAllowed",
-        "spec.rows.valuesFrom names a Secret that the chart's value erase.allowedSecrets does not allow.",
+        "A valuesFrom of spec.rows names a Secret that the chart's value erase.allowedSecrets does not allow.",
     )
     SUSPENDED = "Suspended", "spec.suspend is true."
     CANCELLING = (
@@ -329,7 +329,10 @@ class Reason(StrEnum):
         "spec.cancel was set before the commit. Nothing was changed. Succeeded is False; Ready is True, because no action is "
         "needed.",
     )
-    DATASET_NOT_FOUND = "DatasetNotFound", "The namespace has no Dataset of this name. The operator waits for it."
+    DATASET_NOT_FOUND = (
+        "DatasetNotFound",
+        "The namespace has no Dataset of this name: of spec.datasetRef, or of a via of spec.rows. The operator waits for it.",
+    )
     ROLLED_BACK = (
         "RolledBack",
         "The restatement was committed, and then the table was rolled back to an earlier snapshot or replaced. The condition "
@@ -358,7 +361,8 @@ class Reason(StrEnum):
     )
     LIST_NOT_FOUND = (
         "ListNotFound",
-        "The ConfigMap, key or object that spec.batchIdsFrom names does not exist. The operator retries.",
+        "The ConfigMap, key or object that spec.batchIdsFrom or a valuesFrom of spec.rows names does not exist. The operator "
+        "retries.",
     )
     LIST_NOT_ALLOWED = (
         "ListNotAllowed",
@@ -375,7 +379,8 @@ class Reason(StrEnum):
     )
     LIST_CHANGED = (
         "ListChanged",
-        "The list that spec.batchIdsFrom names has changed since the operator first read it. Nothing was committed.",
+        "A list that spec.batchIdsFrom or a valuesFrom of spec.rows names has changed since it was first read. Nothing was "
+        "committed.",
     )
     RECORD_NOT_SIGNED = (
         "RecordNotSigned",
