@@ -187,7 +187,7 @@ class LookupViews:
         before = self._views.get(name)
         self._views[name] = view
         if before is None or _seen_of(before) != _seen_of(view):
-            for asking in sorted({r.spec.dataset_ref.name for r in asked_by}):
+            for asking in sorted({r.spec.dataset for r in asked_by}):
                 self.on_change(view.dataset.meta.namespace, asking)
 
     def of(self, dataset: Dataset) -> LookupView:

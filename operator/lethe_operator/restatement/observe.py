@@ -265,7 +265,7 @@ class RestatementCache:
         with self._lock:
             names = sorted(self._lookups.get((namespace, dataset), ()))
             restatements = [r for name in names if isinstance(r := self._held(namespace, name), Restatement)]
-        return tuple(r for r in restatements if r.spec.dataset_ref.name != dataset)
+        return tuple(r for r in restatements if r.spec.dataset != dataset)
 
     def done(self, namespace: str, dataset: str) -> tuple[Restatement, ...]:
         """Those of a Dataset that have succeeded."""

@@ -6,11 +6,14 @@ from datetime import timedelta
 from typing import Any, Final
 
 import pytest
+from lethe.base.errors import InputError
+from lethe.guards.boundary import require_run_within
 from lethe.kube import DATASETS, RESTATEMENTS
 from lethe_operator.actions import Actions
 from lethe_operator.cluster.schedule import Key
 from lethe_operator.dataset.tables import LookupViews
 from lethe_operator.handlers import keys_of
+from lethe_operator.resources.boundaries import Boundaries, Boundary
 from lethe_operator.resources.observed import LookupView, NotListed
 from lethe_operator.resources.restatement import Restatement, parse_restatement
 from lethe_operator.restatement.assess import searching, wants_listing
@@ -33,6 +36,7 @@ from tests.unit.lethe_operator.queueing import members
 
 PATIENT: Final = {"minBatches": 100, "maxAgeSeconds": 86_400}
 CUSTOMERS: Final = a_dataset("customers", consolidation=PATIENT)
+ELSEWHERE: Final = a_dataset("customers", table={"catalog": "main", "name": "private.people"})
 SUSPENDED: Final = a_dataset("customers", consolidation={"suspend": True})
 VALUES: Final = {"secretKeyRef": {"name": "erase-x", "key": "k"}}
 VIA: Final = {"dataset": "customers", "from": "email", "to": "number"}
@@ -108,6 +112,22 @@ def test_it_waits_for_what_came_before_it_to_the_other_dataset(
         status = actions.restatement_statuses["erase"]
         assert (condition(status, "Stalled")[0], condition(status, "Ready")[1]) == (stalled, reason)
         assert "Dataset customers" in message(status, "Ready")
+
+
+def test_a_table_outside_the_boundary_is_not_looked_up_in() -> None:
+    boundary = {"ns": Boundary(tables=(a_dataset().spec.table.name,))}
+    settings = replace(SETTINGS, boundaries=Boundaries(namespaces=boundary))
+    world = a_world(restatements=(ERASE,), lookups={"customers": LookupView(ELSEWHERE, a_table(), listed())})
+
+    actions = decide(a_dataset(), world, NOW, settings)
+    allowed = decide(a_dataset(), world, NOW, SETTINGS)
+
+    assert (members(actions), members(allowed)) == ([], ["erase"])
+    assert condition(actions.restatement_statuses["erase"], "Ready")[1] == "OutsideBoundary"
+    (run,) = (x.run for x in allowed.launches)
+    outside = run.model_copy(update={"boundary": boundary["ns"].of_runs})
+    with pytest.raises(InputError, match=r"OutsideBoundary: .*private\.people"):
+        require_run_within(outside)
 
 
 def test_its_run_is_told_which_table_that_is() -> None:
