@@ -143,10 +143,18 @@ NAMESPACES: Final = ResourceKind("/api/v1", "namespaces", "Namespace")
 LEASES: Final = ResourceKind("/apis/coordination.k8s.io/v1", "leases", "Lease")
 TOKEN_REVIEWS: Final = ResourceKind("/apis/authentication.k8s.io/v1", "tokenreviews", "TokenReview")
 ACCESS_REVIEWS: Final = ResourceKind("/apis/authorization.k8s.io/v1", "subjectaccessreviews", "SubjectAccessReview")
+LOCAL_ACCESS_REVIEWS: Final = ResourceKind(
+    "/apis/authorization.k8s.io/v1", "localsubjectaccessreviews", "LocalSubjectAccessReview"
+)
 EVENTS: Final = ResourceKind("/apis/events.k8s.io/v1", "events", "Event")
 WATCHED: Final = (DATASETS, RESTATEMENTS, VACUUM_POLICIES, JOBS, PODS, CONFIG_MAPS, LEASES)
 """The kinds that the operator watches. Where Kubeflow's operator is installed, it watches SparkApplications too."""
 BY_NAME: Final = {k.name: k for k in (CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, JOBS, SPARK_APPLICATIONS)}
+
+
+def is_allowed(status: Mapping[str, Any]) -> bool:
+    """Whether the status of an access review grants the right."""
+    return status.get("allowed") is True and status.get("denied") is not True
 
 
 @dataclass(frozen=True)
@@ -389,6 +397,20 @@ class Kube:
             return
         if self.answers is not None:
             self.answers.deleted(kind, namespace, name, answer)
+
+    def review(self, kind: ResourceKind, namespace: str, spec: Mapping[str, Any]) -> Document:
+        """The status of a review, such as a TokenReview. It is not stored, so every process may ask, also one that does not lead.
+
+        Args:
+            namespace: "", unless the kind has namespaces.
+
+        Raises:
+            RequestRefused: This process may not ask.
+            Away: No answer, or one that asks to retry later.
+        """
+        metadata = {"namespace": namespace} if namespace else {}
+        body = {"apiVersion": kind.api.removeprefix("/apis/"), "kind": kind.name, "metadata": metadata, "spec": spec}
+        return dict(self._request("POST", kind, kind.path(namespace), body=body).get("status") or {})
 
     def log(self, namespace: str, pod: str, container: str, last: int = 0, follow: bool = False) -> Iterator[str]:
         """The lines of a container's log.

@@ -8,13 +8,14 @@ import stat
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from lethe.base.errors import InvalidSettings
+from lethe.base.short_cache import ShortCache
 from lethe.contract.kubernetes import GROUP
-from lethe.kube import ACCESS_REVIEWS, TOKEN_REVIEWS, Document, Kube, KubeError
+from lethe.kube import ACCESS_REVIEWS, TOKEN_REVIEWS, Document, Kube, KubeError, ResourceKind, is_allowed
 
-from lethe_gateway.identity.caller import Caller, Right, ShortCache, digest_of
+from lethe_gateway.identity.caller import Caller, Right, digest_of
 from lethe_gateway.problems import Kind, Problem, unauthenticated
 
 # What was rejected is asked again sooner: a right may just have been granted.
@@ -82,7 +83,7 @@ class KubernetesIdentity:
     def _review(self, token: str) -> Caller | None:
         """None: the token is not valid."""
         spec: Document = {"token": token} | ({"audiences": list(self._audiences)} if self._audiences else {})
-        status = self._created("TokenReview", TOKEN_REVIEWS, spec)
+        status = self._reviewed(TOKEN_REVIEWS, spec)
         if status.get("authenticated") is not True:
             return None
         # An API server that does not know audiences answers without them: then the token was not checked for ours.
@@ -113,22 +114,19 @@ class KubernetesIdentity:
             "extra": {k: list(v) for k, v in caller.extra.items()},
             "resourceAttributes": attributes,
         }
-        status = self._created("SubjectAccessReview", ACCESS_REVIEWS, spec)
-        return status.get("allowed") is True and status.get("denied") is not True
+        return is_allowed(self._reviewed(ACCESS_REVIEWS, spec))
 
-    def _created(self, what: str, kind: Any, spec: Document) -> Document:
-        document = {"apiVersion": kind.api.removeprefix("/apis/"), "kind": what, "metadata": {}, "spec": spec}
+    def _reviewed(self, kind: ResourceKind, spec: Document) -> Document:
         try:
-            answer = self._kube.create(kind, "", document)
+            return self._kube.review(kind, "", spec)
         except KubeError as e:
             # Also if the gateway's own ServiceAccount may not ask: no caller can mend that.
             raise Problem(
                 Kind.API_SERVER_AWAY,
-                f"The API server did not answer a {what} ({e.status or 'no answer'}). Try again later. The log of the gateway "
-                "has the cause.",
+                f"The API server did not answer a {kind.name} ({e.status or 'no answer'}). Try again later. The log of the "
+                "gateway has the cause.",
                 retry_after_seconds=2,
             ) from e
-        return dict(answer.get("status") or {})
 
 
 class OneToken:

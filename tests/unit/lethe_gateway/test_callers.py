@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from lethe.base.errors import InvalidSettings
+from lethe.base.short_cache import ShortCache
 from lethe.kube import Away, RequestRefused, ResourceKind
 from lethe_gateway.console.sessions import client_address
 from lethe_gateway.guard import Guard
-from lethe_gateway.identity.caller import Caller, Right, ShortCache
+from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.identity.kubernetes import KubernetesIdentity, OneToken
 from lethe_gateway.limits import AllBusy, CallerBusy, Concurrency, RateLimit
 from lethe_gateway.problems import Kind, Problem
@@ -33,14 +34,14 @@ class Reviews:
             "allowed": True,
             **status,
         }
-        self.created: list[Mapping[str, Any]] = []
+        self.asked: list[Mapping[str, Any]] = []
         self.error: Exception | None = None
 
-    def create(self, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        self.created.append(document)
+    def review(self, kind: ResourceKind, namespace: str, spec: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        self.asked.append(spec)
         if self.error is not None:
             raise self.error
-        return {"status": self.status}
+        return self.status
 
 
 def identity(reviews: Reviews, *audiences: str) -> tuple[KubernetesIdentity, ManualClock]:
@@ -59,7 +60,7 @@ def test_a_token_is_reviewed_again_after_a_short_time() -> None:
     of, clock = identity(reviews)
     for _ in range(3):
         assert of.authenticate("t").username == "ana"
-    assert len(reviews.created) == 1
+    assert len(reviews.asked) == 1
     clock.now = 10
     reviews.status["authenticated"] = False
 
@@ -69,7 +70,7 @@ def test_a_token_is_reviewed_again_after_a_short_time() -> None:
 def test_a_rejected_token_is_reviewed_again_sooner() -> None:
     reviews = Reviews(authenticated=False)
     of, clock = identity(reviews)
-    assert [rejected(of), rejected(of), len(reviews.created)] == [Kind.UNAUTHENTICATED, Kind.UNAUTHENTICATED, 1]
+    assert [rejected(of), rejected(of), len(reviews.asked)] == [Kind.UNAUTHENTICATED, Kind.UNAUTHENTICATED, 1]
     reviews.status["authenticated"] = True
     clock.now = 2
 
@@ -82,7 +83,7 @@ def test_tokens_are_not_compared_by_their_owners() -> None:
     of.authenticate("t")
     of.authenticate("u")
 
-    assert [r["spec"]["token"] for r in reviews.created] == ["t", "u"]
+    assert [r["token"] for r in reviews.asked] == ["t", "u"]
 
 
 @pytest.mark.parametrize("answered", [None, [], ["other"]])
@@ -92,7 +93,7 @@ def test_a_token_without_our_audience_is_rejected(answered: Any) -> None:
     of, _ = identity(reviews, "lethe")
 
     assert rejected(of) is Kind.UNAUTHENTICATED
-    assert reviews.created[0]["spec"]["audiences"] == ["lethe"]
+    assert reviews.asked[0]["audiences"] == ["lethe"]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_a_right_is_asked_for_the_whole_caller() -> None:
 
     of.may(caller, Right.to_read_batches("ns", "flights"))
 
-    assert reviews.created[0]["spec"] == {
+    assert reviews.asked[0] == {
         "user": "ana",
         "uid": "1",
         "groups": ["a", "b"],
