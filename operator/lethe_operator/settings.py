@@ -141,6 +141,9 @@ class Settings:
     """What else a Dataset's pod template may name."""
     erase_secrets: tuple[str, ...] = ("erase-*",)
     """Patterns for the names of the Secrets that a Restatement may refer to."""
+    erase_right: bool = False
+    """Whether the requester of a Restatement with a subject needs the verb `erase` on each Dataset. Only true where the chart's
+    policies check who the requester is."""
     boundaries: Boundaries = UNLIMITED
     """What each namespace may use."""
     digest_key_secret: str = "lethe-digest-key"
@@ -243,6 +246,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         digest_key_secret=env.get("LETHE_DIGEST_KEY_SECRET") or default.digest_key_secret,
         record_retention=_retention(env, "LETHE_ERASURE_RECORD_RETENTION"),
         erase_secrets=_names(env.get("LETHE_ERASE_ALLOWED_SECRETS", ",".join(default.erase_secrets))),
+        erase_right=_flag(env, "LETHE_ERASE_RIGHT"),
         resync_seconds=_seconds(env, "LETHE_RESYNC_SECONDS", default.resync_seconds),
         resync_max_seconds=_seconds(env, "LETHE_RESYNC_MAX_SECONDS", default.resync_max_seconds),
         retry=_back_off(env, "LETHE_RETRY", default.retry),

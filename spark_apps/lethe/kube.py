@@ -143,6 +143,7 @@ NAMESPACES: Final = ResourceKind("/api/v1", "namespaces", "Namespace")
 LEASES: Final = ResourceKind("/apis/coordination.k8s.io/v1", "leases", "Lease")
 TOKEN_REVIEWS: Final = ResourceKind("/apis/authentication.k8s.io/v1", "tokenreviews", "TokenReview")
 ACCESS_REVIEWS: Final = ResourceKind("/apis/authorization.k8s.io/v1", "subjectaccessreviews", "SubjectAccessReview")
+SELF_REVIEWS: Final = ResourceKind("/apis/authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubjectReview")
 LOCAL_ACCESS_REVIEWS: Final = ResourceKind(
     "/apis/authorization.k8s.io/v1", "localsubjectaccessreviews", "LocalSubjectAccessReview"
 )

@@ -363,6 +363,11 @@ spec:
     reason: Forbidden
     messageExpression: {{ printf "request.resource.resource + ' ' + object.metadata.name + ': ' + request.userInfo.username + ' may not %s. Allowed are %s (%s in the values of the Helm release %s). Ask one of them to apply it.'" .what (include "lethe.admissionAllowed" (dict "groups" $groups "users" $users)) .value .root.Release.Name | quote }}
 ---
+{{ include "lethe.admissionBinding" . }}
+{{- end -}}
+
+{{- /* Binds the policy of the same name to the watched namespaces. */ -}}
+{{- define "lethe.admissionBinding" -}}
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata:
@@ -377,6 +382,40 @@ spec:
       - key: kubernetes.io/metadata.name
         operator: In
         values: {{ .root.Values.watchNamespaces | toJson }}
+{{- end -}}
+
+{{- /* The operator as a user of the API server. */ -}}
+{{- define "lethe.operatorUser" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "lethe.serviceAccount" . }}
+{{- end -}}
+
+{{- /* What the names of the policies begin with. They are not in a namespace. */ -}}
+{{- define "lethe.admissionPrefix" -}}
+{{- printf "%s-%s" .Release.Namespace (include "lethe.operator" . | trimSuffix "-operator") -}}
+{{- end -}}
+
+{{- /*
+A ValidatingAdmissionPolicy about Restatements with its binding to the watched namespaces.
+  name, spec: of the policy; its operations are CREATE and UPDATE
+*/ -}}
+{{- define "lethe.restatementPolicy" -}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ .name }}
+  labels: {{- include "lethe.labels" .root | nindent 4 }}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+    - apiGroups: [lethe.dev]
+      apiVersions: ["*"]
+      operations: [CREATE, UPDATE]
+      resources: [restatements]
+  {{- .spec | nindent 2 }}
+---
+{{ include "lethe.admissionBinding" . }}
 {{- end -}}
 
 {{- define "lethe.admissionAllowed" -}}

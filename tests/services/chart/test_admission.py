@@ -2,7 +2,11 @@
 
 from typing import Any
 
-from tests.services.chart.chart import refused, render
+from lethe.contract.requester import REQUESTED_BY_GROUPS
+from lethe.contract.run import REQUESTED_BY
+from lethe_operator.settings import from_environment
+
+from tests.services.chart.chart import environment, of_kind, refused, render
 
 ALLOWED: dict[str, Any] = {
     "erase": {"groups": ["privacy"]},
@@ -40,3 +44,45 @@ def test_an_action_that_names_no_one_is_refused_by_name() -> None:
 
 def test_a_name_that_would_end_the_expression_is_refused() -> None:
     assert "admission" in refused(admission(erase={"groups": ["x'] || true || ['"]}))
+
+
+ERASE_RIGHT = {"watchNamespaces": ["a", "b"], "admission": {"eraseRight": {"enabled": True}}}
+
+
+def reviews(documents: list[dict[str, Any]]) -> list[tuple[str, Any]]:
+    """Where the operator may ask about rights, and with which verbs."""
+    roles = of_kind(documents, "ClusterRole") + of_kind(documents, "Role")
+    return [
+        (role["metadata"]["namespace"], rule["verbs"])
+        for role in roles
+        for rule in role["rules"]
+        if "localsubjectaccessreviews" in rule["resources"]
+    ]
+
+
+def test_the_operator_asks_about_rights_only_where_policies_say_who_the_requester_is() -> None:
+    """The annotations prove nothing without the policies, and a review of them would look like a proof."""
+    without, with_right = render({"watchNamespaces": ["a", "b"]}), render(ERASE_RIGHT)
+
+    assert not from_environment(environment(without)).erase_right
+    assert reviews(without) == []
+    assert from_environment(environment(with_right)).erase_right
+    assert reviews(with_right) == [("a", ["create"]), ("b", ["create"])]
+    assert of_kind(with_right, "ClusterRole") == [], "a review of one namespace needs a Role there"
+    policies = {d["metadata"]["name"]: d["spec"] for d in with_right if d["kind"] == POLICY}
+    assert sorted(policies) == [f"lethe-system-lethe-{p}" for p in ("erase-right", "request-parts", "requester")]
+    assert {d["spec"]["policyName"] for d in with_right if d["kind"] == BINDING} == set(policies)
+    assert {spec["failurePolicy"] for spec in policies.values()} == {"Fail"}
+    for annotation in (REQUESTED_BY, REQUESTED_BY_GROUPS):
+        assert annotation in str(policies["lethe-system-lethe-requester"])
+
+
+def test_only_the_operator_itself_is_exempt_from_the_policies_of_erases() -> None:
+    values = {**ERASE_RIGHT, "admission": {**ERASE_RIGHT["admission"], "enabled": True, **ALLOWED}}  # type: ignore[dict-item]
+    documents = render({**values, "serviceAccount": {"name": "other"}})
+
+    policies = {d["metadata"]["name"]: d["spec"] for d in documents if d["kind"] == POLICY}
+    for name in ("erase", "erase-right", "request-parts"):
+        conditions = [c["expression"] for c in policies[f"lethe-system-lethe-{name}"]["matchConditions"]]
+        assert "request.userInfo.username != 'system:serviceaccount:lethe-system:other'" in " ".join(conditions)
+    assert "serviceaccount" not in str(policies["lethe-system-lethe-requester"])
