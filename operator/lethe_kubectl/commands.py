@@ -3,7 +3,8 @@
 import secrets
 import sys
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -13,9 +14,9 @@ import click
 from lethe.base.errors import InputError
 from lethe.cli.output import output_option, print_document, print_table, print_text, watch_option, watched
 from lethe.contract.settings import Operation
-from lethe.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, AlreadyExists, Away, KubeError, ResourceKind
+from lethe.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, SECRETS, AlreadyExists, Away, KubeError
 from lethe_operator.resources import manifests
-from lethe_operator.resources.manifests import Note
+from lethe_operator.resources.manifests import Note, SubjectValues
 
 from lethe_kubectl import lookup
 from lethe_kubectl import status as run_rows
@@ -36,12 +37,19 @@ from lethe_kubectl.lookup import (
 from lethe_kubectl.replacement import ReplacementPlace, put_replacement
 from lethe_kubectl.selection import Selection, require_some, selected, selection_options
 from lethe_kubectl.status import HEADERS, OPTIONAL, WIDE, WaitGoal, rows
+from lethe_kubectl.subjects import (
+    named_identities,
+    requester,
+    require_declared,
+    selector_of,
+    stored_values,
+    values_of,
+)
 from lethe_kubectl.target import Choice, Connection, connected
 from lethe_kubectl.vacuum import approve_vacuum
 from lethe_kubectl.why import Related
 from lethe_kubectl.why import why as answer_why
 
-_SECRETS = ResourceKind("/api/v1", "secrets", "Secret")
 _KEY = "values"
 EXIT_FAILURES: Final = 1
 
@@ -189,6 +197,8 @@ def undo(restatement: str, note: Note, choice: Choice, **how: Any) -> None:
     """Take a Revert back, by the name of its RESTATEMENT."""
     with connected(choice) as at:
         undone = one(at, "restatement", restatement)
+    if "datasetRef" not in undone["spec"]:
+        raise InputError("NotUndoable", f"restatement/{restatement} erases a subject, which cannot be undone.")
     _create(manifests.undo(undone["spec"]["datasetRef"]["name"], restatement, note), choice=choice, **how)
 
 
@@ -258,34 +268,69 @@ def replay(
 
 
 @click.command(cls=ErasingCommand)
-@click.argument("dataset", shell_complete=lookup.datasets)
+@click.argument("dataset", required=False, shell_complete=lookup.datasets)
 @click.argument("batch", nargs=-1)
 @click.option(
     "--column",
     default="",
     help="Erase the records with certain values in this column, or field such as customer.email.",
 )
-@click.option("--values", type=click.File("r"), help="A file with the values, one per line; - reads standard input.")
-@click.option("--values-from", default="", help="SECRET/KEY of a Secret that has the values, one per line.")
+@click.option(
+    "--everywhere", is_flag=True, help="Erase a subject from all Datasets of the namespace, or those of --selector."
+)
+@click.option(
+    "--subject",
+    "subjects",
+    multiple=True,
+    help="With --everywhere: the name of an identity of Datasets, such as customer. Repeatable. NAME=VALUE also gives the value, "
+    "which then is in the history of your shell.",
+)
+@click.option(
+    "--selector", "-l", default="", help="With --everywhere: labels of Datasets, such as app=shop. Default: all."
+)
+@click.option(
+    "--values",
+    type=click.File("r"),
+    help="A file with the values, one per line; - reads standard input. With several --subject, a line is NAME=VALUE.",
+)
+@click.option(
+    "--values-from",
+    default="",
+    help="SECRET/KEY of a Secret that has the values, one per line. With several --subject, SECRET: its keys are their names.",
+)
 @selection_options
 @batch_note_options
 @erase_options
 @target_options
 def erase(
-    dataset: str,
+    dataset: str | None,
     batch: tuple[str, ...],
     column: str,
+    everywhere: bool,
+    subjects: tuple[str, ...],
+    selector: str,
     values: IO[str] | None,
     values_from: str,
     selection: Selection,
     note: Note,
     **how: Any,
 ) -> None:
-    """Erase batches of a DATASET, or records, and prove that their bytes are gone.
+    """Erase batches of a DATASET, or records, and prove that their bytes are gone. With --everywhere: from all Datasets.
 
-    No option takes the values of records themselves, because a shell keeps its history. --values puts them into a new Secret,
-    which belongs to the Restatement and is deleted with it.
+    --values puts the values of records into a new Secret, which belongs to the Restatement and is deleted with it, or when an
+    erasure from all Datasets is verified. A shell keeps its history, so values on the command line stay there.
     """
+    if everywhere != bool(subjects):
+        raise click.UsageError("--everywhere and --subject belong together.")
+    if everywhere:
+        if dataset or column or selection or note.allow_unknown:
+            raise click.UsageError(
+                "--everywhere takes no DATASET, batches or --column. Choose Datasets with --selector."
+            )
+        _erase_subject(subjects, selector, values, values_from, note, how)
+        return
+    if not dataset or selector:
+        raise click.UsageError("Name a DATASET, or a --subject with --everywhere.")
     if bool(batch or selection) == bool(column):
         raise click.UsageError("Name batches, or a --column with --values or --values-from.")
     if not column:
@@ -302,19 +347,52 @@ def erase(
             raise click.UsageError("--values-from is SECRET/KEY.")
         _create(manifests.erase_records(dataset, column, secret, key, note), **how)
         return
+    _require_no_values_for_git(how)
+    content = _read_values(values)
+    if not content.strip():
+        raise InputError("NoValues", "the file of --values has no value. Write one value per line.")
+    new = NewSecret({_KEY: content})
+    _create(manifests.erase_records(dataset, column, new.name, _KEY, note), secret=new, **how)
+
+
+def _erase_subject(
+    subjects: Sequence[str], selector: str, values: IO[str] | None, values_from: str, note: Note, how: Mapping[str, Any]
+) -> None:
+    identities, labels = named_identities(subjects), selector_of(selector)
+    if values_from:
+        if values is not None:
+            raise click.UsageError("Use one of --values and --values-from.")
+        _create(manifests.erase_subject(stored_values(identities, values_from), labels, note), **how)
+        return
+    _require_no_values_for_git(how)
+    content = values_of(identities, _read_values(values) if values is not None else None)
+    new = NewSecret(content)
+    of = [SubjectValues(name, new.name, name) for name in content]
+    _create(manifests.erase_subject(of, labels, note, delete_values=True), secret=new, **how)
+
+
+def _require_no_values_for_git(how: Mapping[str, Any]) -> None:
     if how["output"] in ("yaml", "json"):
         raise click.UsageError(
             "Git must not contain the values: use --values-from with a Secret that is in the cluster."
         )
+
+
+def _read_values(file: IO[str]) -> str:
     try:
-        content = values.read()
+        return file.read()
     except (UnicodeDecodeError, OSError):
         raise InputError("UnreadableFile", "the file of --values cannot be read as UTF-8 text.") from None
-    if not content.strip():
-        raise InputError("NoValues", "the file of --values has no value. Write one value per line.")
-    # A random name: one made from the values would help to guess them.
-    secret = f"erase-{secrets.token_hex(6)}"
-    _create(manifests.erase_records(dataset, column, secret, _KEY, note), values=content, **how)
+
+
+@dataclass(frozen=True)
+class NewSecret:
+    """A Secret with values of records, which belongs to a Restatement."""
+
+    values: Mapping[str, str] = field(repr=False)
+    """The values of each key, one per line."""
+    # Random: a name made from the values would help to guess them.
+    name: str = field(default_factory=lambda: f"erase-{secrets.token_hex(6)}")
 
 
 def _create(
@@ -324,7 +402,7 @@ def _create(
     wait: bool | str | None,
     timeout: int,
     dry_run: bool,
-    values: str = "",
+    secret: NewSecret | None = None,
     uploads: Uploads = MappingProxyType({}),
 ) -> None:
     """Create a Restatement, or print it. The same Restatement again is no error."""
@@ -336,20 +414,26 @@ def _create(
         both = {"apiVersion": "v1", "kind": "List", "items": [list_map, document]}
         print_document(document if list_map is None else both, output)
         return
-    name, dataset = document["metadata"]["name"], document["spec"]["datasetRef"]["name"]
+    name = document["metadata"]["name"]
     with connected(choice) as at:
-        one(at, "dataset", dataset)
+        if "subject" in document["spec"]:
+            document = _requested(at, document)
+        else:
+            one(at, "dataset", document["spec"]["datasetRef"]["name"])
         if document["spec"].get("batchIds") and not dry_run:
             require_known_batches(at, document)
         if id_list and list_map is None:
             document = put_list(at, document, id_list, dry_run)
-        secret = _create_secret(at, document, values) if values else ""
-        is_new = create_list(at, list_map) if list_map is not None else bool(secret)
-        owned = (_SECRETS, secret) if list_map is None else (CONFIG_MAPS, list_map["metadata"]["name"])
+        if secret is not None:
+            _create_secret(at, secret)
+        is_new = create_list(at, list_map) if list_map is not None else secret is not None
+        owned = (SECRETS, secret.name if secret is not None else "")
+        if list_map is not None:
+            owned = (CONFIG_MAPS, list_map["metadata"]["name"])
         try:
             created, done = at.kube.create(RESTATEMENTS, at.namespace, document), "created"
         except KubeError as e:
-            is_again = isinstance(e, AlreadyExists) and not secret
+            is_again = isinstance(e, AlreadyExists) and secret is None
             # Without an answer the Restatement may exist, and then needs its Secret or list.
             if is_new and not is_again and not dry_run and not isinstance(e, Away):
                 at.kube.delete(owned[0], at.namespace, owned[1])
@@ -377,19 +461,29 @@ def _create(
             click.echo(f"next: {at.place.run(f'why restatement/{name}')}", err=True)
 
 
-def _create_secret(at: Connection, document: dict[str, Any], values: str) -> str:
-    name = str(document["spec"]["rows"]["valuesFrom"]["secretKeyRef"]["name"])
-    secret = {
+def _requested(at: Connection, document: dict[str, Any]) -> dict[str, Any]:
+    """The Restatement of a subject with the user who creates it.
+
+    Raises:
+        InputError: `UnknownIdentity`.
+    """
+    require_declared(at, document["spec"])
+    user = requester(at.kube)
+    annotations = user.annotations if user is not None else {}
+    return {**document, "metadata": {**document["metadata"], "annotations": annotations}}
+
+
+def _create_secret(at: Connection, secret: NewSecret) -> None:
+    document = {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": name},
-        "data": {_KEY: b64encode(values.encode()).decode()},
+        "metadata": {"name": secret.name},
+        "data": {key: b64encode(values.encode()).decode() for key, values in secret.values.items()},
     }
     try:
-        at.kube.create(_SECRETS, at.namespace, secret)
+        at.kube.create(SECRETS, at.namespace, document)
     except KubeError as e:
         if e.status == 403:
             raise
         # The answer may repeat what was sent.
-        raise type(e)(e.status, e.reason, f"POST: the Secret {name} with the values was not created") from None
-    return name
+        raise type(e)(e.status, e.reason, f"POST: the Secret {secret.name} with the values was not created") from None

@@ -20,6 +20,7 @@ from lethe_local.folder import LAST_LINES, log_lines, log_of, warm_lines
 from lethe_operator.cluster import run_pods
 from lethe_operator.cluster.run_pods import POD_LABELS, container_of, launched_by, newest, pod_of
 from lethe_operator.resources.common import LABEL_ATTEMPT, LABEL_RUN_ID
+from lethe_operator.resources.manifests import without_defaults
 
 from lethe_kubectl import lookup
 from lethe_kubectl.lookup import target_options, unknown
@@ -202,7 +203,8 @@ def follow(at: Connection, name: str, timeout_seconds: int, goal: WaitGoal = Wai
         return
     said = ended.message if ended is not None else f"after {timeout_seconds} s: {waits_for(status)}"
     click.echo(f"lethe: restatement/{name} {said}", err=True)
-    for line in last_lines(at, document["spec"]["datasetRef"]["name"]) if ended is not None and ended.failed else ():
+    dataset = str((document["spec"].get("datasetRef") or {}).get("name") or "")
+    for line in last_lines(at, dataset) if dataset and ended is not None and ended.failed else ():
         click.echo(line, err=True)
     click.echo(f"next: {at.place.run(f'why restatement/{name}')}", err=True)
     sys.exit(1)
@@ -245,7 +247,6 @@ def same_as(before: dict[str, Any], wanted: dict[str, Any]) -> None:
     Raises:
         InputError: `AlreadyExists`, if the existing object asks for something else.
     """
-    # The server adds defaults, all of which are false.
-    if {k: v for k, v in (before.get("spec") or {}).items() if v is not False} != wanted["spec"]:
+    if without_defaults(before.get("spec") or {}) != without_defaults(wanted["spec"]):
         name = wanted["metadata"]["name"]
         raise InputError("AlreadyExists", f"restatement/{name} exists and differs. Choose another name with --name.")

@@ -19,6 +19,7 @@ from lethe.contract.status import (
     RestatementStatus,
     RunEntry,
     Status,
+    SubjectProgress,
     VacuumPolicyStatus,
     VacuumStatus,
     parse_status,
@@ -88,12 +89,22 @@ def _detail(document: Document, status: DatasetStatus | RestatementStatus | Vacu
     match status:
         case RestatementStatus():
             spec = document["spec"]
+            if "datasetRef" not in spec:
+                return f"{spec['operation']} of a subject {_of_datasets(status.subject)}".strip()
             return f"{spec['operation']} of {spec['datasetRef']['name']} {status.progress or ''}".strip()
         case VacuumPolicyStatus():
             return f"{status.datasets_count or 0} datasets"
         case DatasetStatus():
             parts = {"consolidation": status.consolidation, "vacuum": status.vacuum}
             return ", ".join(f"{p} {said.reason}" for p, said in parts.items() if said is not None and said.reason)
+
+
+def _of_datasets(subject: SubjectProgress | None) -> str:
+    """How far the Datasets of a subject are, such as "2/5 verified, 1 blocked"; "": the operator has not counted them."""
+    if subject is None:
+        return ""
+    blocked = f", {subject.blocked} blocked" if subject.blocked else ""
+    return f"{subject.verified or 0}/{subject.selected or 0} verified{blocked}"
 
 
 def age(since: datetime | str | None, now: datetime) -> str:

@@ -12,7 +12,16 @@ from typing import Any, Final, assert_never
 
 from lethe.base.verdict import Verdict
 from lethe.contract.kubernetes import ACCEPT_HEAD, PAUSED
-from lethe.contract.status import BatchCounts, BufferStatus, DatasetStatus, RunEntry, Status, VacuumPolicyStatus
+from lethe.contract.status import (
+    BatchCounts,
+    BufferStatus,
+    DatasetStatus,
+    RestatementStatus,
+    RunEntry,
+    Status,
+    SubjectDataset,
+    VacuumPolicyStatus,
+)
 from lethe_operator.reasons import Reason
 
 from lethe_kubectl.errors import ResourcePlace
@@ -158,6 +167,8 @@ class Subject:
     """The last run; "": none."""
     undoes: str = ""
     """The Restatement that an Undo names; "": none."""
+    part: str = ""
+    """Of the erasure of a subject: the Restatement of the first Dataset that is blocked; "": none."""
 
 
 def command(step: UserStep, subject: Subject, place: ResourcePlace, message: str = "") -> str:
@@ -231,7 +242,15 @@ def subject_of(kind: str, document: Mapping[str, Any], runs: Iterable[RunEntry] 
     spec, name = document.get("spec") or {}, str(document["metadata"]["name"])
     dataset = name if kind == "dataset" else str((spec.get("datasetRef") or {}).get("name") or "")
     run = next((r.name for r in runs if r.phase == "Failed"), "")
-    return Subject(kind, name, dataset, run, undoes=str((spec.get("undoes") or {}).get("name") or ""))
+    blocked = (d.restatement for d in _datasets_of(status_of(kind, document)) if d.state == _BLOCKED)
+    undoes = str((spec.get("undoes") or {}).get("name") or "")
+    return Subject(kind, name, dataset, run, undoes, part=next((r for r in blocked if r), ""))
+
+
+def _datasets_of(status: Status) -> Sequence[SubjectDataset]:
+    """Of the erasure of a subject: its Datasets."""
+    subject = status.subject if isinstance(status, RestatementStatus) else None
+    return (subject.datasets or ()) if subject is not None else ()
 
 
 Document = Mapping[str, Any]
@@ -254,6 +273,8 @@ _ASKED: Final = (
 _KNOWN: Final = {r.value: r for r in Reason}
 _ACCEPTED: Final = re.compile(rf"{re.escape(ACCEPT_HEAD)}=(\S+)")
 """Messages of conditions name the value that accepts what was found, and what that means."""
+_BLOCKED: Final = "Blocked"
+"""The state of a Dataset of a subject's erasure in which something must be changed."""
 _SUSPEND: Final = {
     "dataset": '{"spec":{"consolidation":{"suspend":false}}}',
     "restatement": '{"spec":{"suspend":false}}',
@@ -310,8 +331,18 @@ def why(kind: str, document: Document, related: Related, place: ResourcePlace) -
     if not findings:
         ready = status.condition("Ready")
         said = ready.message if ready is not None else ""
-        return NextStep([f"{kind}/{subject.name} waits for nothing. {said}".strip()], "")
-    return _answer(findings, subject, place, related)
+        lines = [f"{kind}/{subject.name} waits for nothing. {said}".strip(), *_lines_of(_datasets_of(status))]
+        return NextStep(lines, "")
+    answer = _answer(findings, subject, place, related)
+    return replace(answer, lines=[*answer.lines, *_lines_of(_datasets_of(status))])
+
+
+def _lines_of(datasets: Sequence[SubjectDataset]) -> Iterator[str]:
+    """A line for each Dataset of a subject's erasure: how far it is, and what blocks it."""
+    for dataset in datasets:
+        of = f" by restatement/{dataset.restatement}" if dataset.restatement else ""
+        blocked = f": {dataset.reason}. {dataset.message or ''}".rstrip() if dataset.state == _BLOCKED else ""
+        yield f"  dataset/{dataset.name} {dataset.state or 'Waiting'}{of}{blocked}"
 
 
 def finding(about: str, verdict: Verdict) -> Wait:
@@ -388,6 +419,8 @@ def _answer(findings: Sequence[Wait], subject: Subject, place: ResourcePlace, re
 def _next(first: Wait, subject: Subject, place: ResourcePlace, dataset: Document | None) -> str:
     """The command. What a Restatement waits for is often its Dataset, and then the command is about that."""
     step = first.step
+    if subject.part and step is not UserStep.WAIT:
+        return place.run(f"why restatement/{shlex.quote(subject.part)}")
     if subject.kind == "restatement" and dataset is not None and _has(dataset, first.verdict.reason):
         subject = subject_of("dataset", dataset, dataset_status(dataset).runs or ())
     elif subject.kind == "restatement" and step is UserStep.EDIT:

@@ -398,7 +398,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "lethe.serviceAccount"
 A ValidatingAdmissionPolicy about Restatements with its binding to the watched namespaces.
   name, spec: of the policy; its operations are CREATE and UPDATE
 */ -}}
-{{- define "lethe.restatementPolicy" -}}
+{{- define "lethe.restatementPolicy" }}
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
-from lethe.contract.run import REQUESTED_BY
+from lethe.contract.kubernetes import REQUESTED_BY
 from lethe.kube import RESTATEMENTS
 from lethe_operator.resources import manifests
 
@@ -86,7 +86,8 @@ def created(
         if e.kind is not Kind.ALREADY_EXISTS:
             raise
         there = services.resources.get(caller, RESTATEMENTS, namespace, str(metadata["name"]))
-        if any(there["spec"].get(name) != value for name, value in document["spec"].items()):
+        stored, asked = (manifests.without_defaults(d["spec"]) for d in (there, document))
+        if any(stored.get(name) != value for name, value in asked.items()):
             raise
         return there, False
 

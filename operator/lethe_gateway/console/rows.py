@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from lethe.contract.run import REQUESTED_BY
+from lethe.contract.kubernetes import REQUESTED_BY
 from lethe.contract.settings import RunFamily
 from lethe.contract.status import ENDED_RUNS_OF_A_KIND
 from lethe.restatement import repeats

@@ -51,6 +51,36 @@ def erase_records(dataset: str, column: str, secret: str, key: str, note: Note) 
     return _restatement(dataset, Operation.ERASE, {"rows": rows}, note)
 
 
+@dataclass(frozen=True)
+class SubjectValues:
+    """Where the values of an identity are."""
+
+    identity: str
+    """Its name in spec.identities of Datasets."""
+    secret: str
+    key: str
+
+
+def erase_subject(
+    identities: Sequence[SubjectValues], selector: Mapping[str, Any], note: Note, delete_values: bool = False
+) -> dict[str, Any]:
+    """A Restatement that erases a subject from the Datasets of a namespace.
+
+    Args:
+        identities: At least one.
+        selector: Of Datasets, as in the API; empty selects all of them.
+        note: What it says about itself.
+        delete_values: Delete the Secrets when the erasure is verified.
+    """
+    every = [
+        {"identity": i.identity, "valuesFrom": {"secretKeyRef": {"name": i.secret, "key": i.key}}} for i in identities
+    ]
+    subject: dict[str, Any] = dict(every[0]) if len(every) == 1 else {"anyOf": every}
+    if delete_values:
+        subject["deleteValues"] = True
+    return _noted({"datasetSelector": dict(selector), "operation": Operation.ERASE.value, "subject": subject}, note)
+
+
 def undo(dataset: str, restatement: str, note: Note) -> dict[str, Any]:
     """A Restatement that takes back another one, which it names."""
     return _restatement(dataset, Operation.UNDO, {"undoes": {"name": restatement}}, note)
@@ -68,7 +98,10 @@ def replay(
 
 
 def _restatement(dataset: str, operation: Operation, what: dict[str, Any], note: Note) -> dict[str, Any]:
-    spec: dict[str, Any] = {"datasetRef": {"name": dataset}, "operation": operation.value, **what}
+    return _noted({"datasetRef": {"name": dataset}, "operation": operation.value, **what}, note)
+
+
+def _noted(spec: dict[str, Any], note: Note) -> dict[str, Any]:
     unknown = UnknownBatches.ALLOW.value if note.allow_unknown else None
     for field, value in (
         ("unknownBatches", unknown),
@@ -85,17 +118,25 @@ def restatement(spec: Mapping[str, Any], name: str = "") -> dict[str, Any]:
     """A Restatement with a spec as the API has it.
 
     Args:
-        spec: With `operation` and `datasetRef`.
+        spec: With `operation`, and `datasetRef` or `subject`.
         name: Empty: made from the spec, so that the same again creates nothing new.
     """
     digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:10]
-    made = f"{spec['operation'].lower()}-{spec['datasetRef']['name'][:_NAME_AT_MOST]}-{digest}"
+    of = str((spec.get("datasetRef") or {"name": "subject"})["name"])
+    made = f"{spec['operation'].lower()}-{of[:_NAME_AT_MOST]}-{digest}"
     return {
         "apiVersion": API_VERSION,
         "kind": "Restatement",
         "metadata": {"name": name or made},
         "spec": dict(spec),
     }
+
+
+def without_defaults(spec: Any) -> Any:
+    """A spec without the defaults that the API server adds, all of which are false."""
+    if isinstance(spec, Mapping):
+        return {k: without_defaults(v) for k, v in spec.items() if v is not False}
+    return [without_defaults(v) for v in spec] if isinstance(spec, list) else spec
 
 
 def vacuum_now(now: datetime, batch_ids: Sequence[str]) -> str:

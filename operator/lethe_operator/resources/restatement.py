@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from lethe.base.ids import request_key
 from lethe.base.verdict import Verdict
+from lethe.contract.kubernetes import REQUESTED_BY
 from lethe.contract.restatement import RestatementSpec
-from lethe.contract.run import REQUESTED_BY, Manager, Provenance
+from lethe.contract.run import Manager, Provenance
 from lethe.contract.status import BatchIdList, RestatementStatus, StoredStatus, stored_status
 from lethe.restatement.group import LISTED_IDS_AT_MOST, IdList
 

@@ -18,7 +18,14 @@ PAUSED: Final = "lethe.dev/paused"
 VACUUM_NOW: Final = "lethe.dev/vacuum-now"
 APPROVE: Final = "lethe.dev/approve"
 ACCEPT_HEAD: Final = "lethe.dev/accept-head"
-USER_ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {"Dataset": (PAUSED, VACUUM_NOW, APPROVE, ACCEPT_HEAD)}
+REQUESTED_BY: Final = "lethe.dev/requested-by"
+"""Who created a Restatement."""
+REQUESTED_BY_GROUPS: Final = "lethe.dev/requested-by-groups"
+"""The groups of that user: a JSON list without spaces, in the order of the API server."""
+USER_ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Dataset": (PAUSED, VACUUM_NOW, APPROVE, ACCEPT_HEAD),
+    "Restatement": (REQUESTED_BY, REQUESTED_BY_GROUPS),
+}
 """By kind."""
 
 MIB: Final = 1024 * 1024

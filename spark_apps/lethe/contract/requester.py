@@ -7,13 +7,9 @@ compare these annotations with the user who creates the Restatement, and refuse 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from lethe.contract.kubernetes import GROUP
-from lethe.contract.run import REQUESTED_BY
-
-REQUESTED_BY_GROUPS: Final = f"{GROUP}/requested-by-groups"
-"""The annotation with the groups of the user: a JSON list without spaces, in the order of the API server."""
+from lethe.contract.kubernetes import REQUESTED_BY, REQUESTED_BY_GROUPS
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Times are RFC 3339 in UTC, sizes are bytes.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, assert_never
+from typing import Any, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 from lethe.base.ids import kube_name
 from lethe.contract.checks import CheckSpec
 from lethe.contract.dataset import CreateSpec, NativeDeletesSpec, SnapshotsSpec, TableSpec
-from lethe.contract.kubernetes import GROUP
+from lethe.contract.kubernetes import REQUESTED_BY
 from lethe.contract.settings import (
     BufferLayout,
     ConsolidationMode,
@@ -28,8 +28,6 @@ from lethe.contract.settings import (
     UnknownBatches,
 )
 
-REQUESTED_BY: Final = f"{GROUP}/requested-by"
-"""The annotation in which the creator of a Restatement gives a name."""
 CONTRACT_VERSION = "lethe.dev/run/v1"
 # A ConfigMap holds 1 MiB, and all runs of a Dataset share one. Larger documents are files beside the table.
 INLINE_BYTES_AT_MOST = 64 * 1024

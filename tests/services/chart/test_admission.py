@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from lethe.contract.requester import REQUESTED_BY_GROUPS
-from lethe.contract.run import REQUESTED_BY
+from lethe.contract.kubernetes import REQUESTED_BY, REQUESTED_BY_GROUPS
 from lethe_operator.settings import from_environment
 
 from tests.services.chart.chart import environment, of_kind, refused, render
