@@ -2,7 +2,6 @@
 
 import secrets
 import sys
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -442,13 +441,8 @@ def _create(
             created, done = at.kube.get(RESTATEMENTS, at.namespace, name), "unchanged"
             same_as(created, document)
         if owned[1] and not dry_run:
-            owner = {
-                "apiVersion": document["apiVersion"],
-                "kind": "Restatement",
-                "name": name,
-                "uid": created["metadata"]["uid"],
-            }
-            at.kube.patch(owned[0], at.namespace, owned[1], {"metadata": {"ownerReferences": [owner]}})
+            owner = {"ownerReferences": [manifests.owner_reference(created)]}
+            at.kube.patch(owned[0], at.namespace, owned[1], {"metadata": owner})
         if dry_run and output != "name":
             print_plan(at, *([] if list_map is None else [list_map]), document, uploads=uploads)
             return
@@ -474,14 +468,8 @@ def _requested(at: Connection, document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _create_secret(at: Connection, secret: NewSecret) -> None:
-    document = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": secret.name},
-        "data": {key: b64encode(values.encode()).decode() for key, values in secret.values.items()},
-    }
     try:
-        at.kube.create(SECRETS, at.namespace, document)
+        at.kube.create(SECRETS, at.namespace, manifests.values_secret(secret.name, secret.values))
     except KubeError as e:
         if e.status == 403:
             raise

@@ -263,18 +263,23 @@ class GatewayClient:
         """
         return self._call("GET", f"{self._base}/restatements/{_segment(name)}")
 
-    def restate(self, spec: Mapping[str, Any], name: str = "") -> Document:
+    def restate(
+        self, spec: Mapping[str, Any], name: str = "", values: Mapping[str, Sequence[str]] | None = None
+    ) -> Document:
         """Create a Restatement, and return it as `restatement` does. The same call again changes nothing.
 
         Args:
-            spec: As in YAML: `{"datasetRef": {"name": "flights"}, "operation": "Revert", "batchIds": ["2026-03-03"]}`.
-            name: Empty: made from the spec.
+            spec: As in YAML: `{"datasetRef": {"name": "flights"}, "operation": "Revert", "batchIds": ["2026-03-03"]}`. To erase
+                a subject: `{"datasetSelector": {}, "operation": "Erase"}`, with `values`.
+            name: Empty: made from the spec. With `values`, it is required.
+            values: What names the subject, by identity: `{"customer": ["ana@example.org"]}`. They become a Secret.
 
         Raises:
             GatewayProblem: Rejected, with what the API server says; `AlreadyExists`, if one of the name has another spec.
             TransientError: The gateway is away.
         """
-        return self._call("POST", f"{self._base}/restatements", {"name": name, "spec": dict(spec)})
+        listed = {"values": {k: list(v) for k, v in values.items()}} if values else {}
+        return self._call("POST", f"{self._base}/restatements", {"name": name, "spec": dict(spec), **listed})
 
     def wait(self, restatement: str, seconds: float = 600) -> Document:
         """Wait for the commit of a Restatement, and return it.

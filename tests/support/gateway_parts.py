@@ -89,7 +89,12 @@ class Writer:
     annotated: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     def create(
-        self, _caller: Caller, kind: ResourceKind, _namespace: str, document: Mapping[str, Any]
+        self,
+        _caller: Caller,
+        kind: ResourceKind,
+        _namespace: str,
+        document: Mapping[str, Any],
+        dry_run: bool = False,  # noqa: ARG002
     ) -> dict[str, Any]:
         there = self.resources.of.setdefault(kind.plural, [])
         if self.problem is not None:
@@ -99,6 +104,11 @@ class Writer:
         there.append(dict(document))
         self.created.append(dict(document))
         return dict(document)
+
+    def patched(
+        self, caller: Caller, kind: ResourceKind, namespace: str, name: str, patch: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        raise NotImplementedError
 
     def annotate(
         self, _caller: Caller, _kind: ResourceKind, _namespace: str, name: str, annotations: Mapping[str, str]

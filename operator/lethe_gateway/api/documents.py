@@ -163,6 +163,9 @@ def _as_sent(spec: Any, parse: core_schema.ValidatorFunctionWrapHandler) -> Any:
     return spec
 
 
+SubjectValue = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\r\n]*[^\s][^\r\n]*$")]
+
+
 class NewRestatement(RequestBody):
     """A Restatement to create."""
 
@@ -175,6 +178,14 @@ class NewRestatement(RequestBody):
         ),
     ]
     """What it does, as `spec` of the resource."""
+    values: dict[
+        Annotated[str, Field(pattern=_DNS_LABEL, max_length=63)],
+        Annotated[list[SubjectValue], Field(min_length=1, max_length=10_000)],
+    ] = Field(default_factory=dict, max_length=8, repr=False)
+    """Of an Erase with `datasetSelector`: the values that name the subject, by the identity that Datasets declare. They are
+    stored in a new Secret, which belongs to the Restatement, and is deleted when the erasure is verified. `spec.subject` is
+    made from them. Needs a `name`, and the right to `create` `secrets`.
+    """
 
 
 class RestatementPage(ResourceListPage):

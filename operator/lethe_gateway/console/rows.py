@@ -86,6 +86,9 @@ class RestatementRow:
 
     name: str
     dataset: str
+    """"": it erases a subject from several."""
+    datasets: int | None
+    """How many Datasets that are; None: it is not counted yet, or the Restatement changes one Dataset."""
     operation: str
     is_dry_run: bool
     phase: str | None
@@ -132,6 +135,7 @@ def restatement_row(resource: dict[str, Any]) -> RestatementRow:
     return RestatementRow(
         name=restatement.name,
         dataset=restatement.dataset,
+        datasets=restatement.subject.selected if restatement.subject is not None else None,
         operation=restatement.operation,
         is_dry_run=restatement.dry_run,
         phase=restatement.phase,

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from lethe.kube import AlreadyExists, Away, Kube, KubeError, NotFound, RequestRefused, ResourceKind
+from lethe.contract.kubernetes import GROUP
+from lethe.kube import SECRETS, AlreadyExists, Away, Kube, KubeError, NotFound, RequestRefused, ResourceKind
 from lethe_operator.cluster import run_pods
 
 from lethe_gateway.identity.caller import Caller
@@ -236,8 +237,18 @@ class ResourceWriter(Protocol):
     All methods raise Problem (`forbidden`, `rejected`, `not-found`, `api-server-away`, `unauthenticated`).
     """
 
-    def create(self, caller: Caller, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> Resource:
-        """Raises also: Problem (`already-exists`)."""
+    def create(
+        self, caller: Caller, kind: ResourceKind, namespace: str, document: Mapping[str, Any], dry_run: bool = False
+    ) -> Resource:
+        """Create an object. A dry run lets the API server check it, and creates nothing.
+
+        Raises also: Problem (`already-exists`).
+        """
+
+    def patched(
+        self, caller: Caller, kind: ResourceKind, namespace: str, name: str, patch: Mapping[str, Any]
+    ) -> Resource:
+        """What a merge patch would make of an object. Nothing is changed."""
 
     def annotate(
         self, caller: Caller, kind: ResourceKind, namespace: str, name: str, annotations: Mapping[str, str]
@@ -256,16 +267,35 @@ class KubeWriter:
         """
         self._kube = kube
 
-    def create(self, caller: Caller, kind: ResourceKind, namespace: str, document: Mapping[str, Any]) -> Resource:
+    def create(
+        self, caller: Caller, kind: ResourceKind, namespace: str, document: Mapping[str, Any], dry_run: bool = False
+    ) -> Resource:
         """Create an object with the token of the caller, and return it as the API server has stored it.
 
         Raises:
             Problem: The API server refuses it or does not answer; see `problem_of_change`.
         """
         try:
-            return self._kube.with_token(caller.token).create(kind, namespace, document)
+            return self._kube.with_token(caller.token).create(kind, namespace, document, dry_run)
         except KubeError as e:
-            raise problem_of_change(e, f"create {kind.plural}.lethe.dev in the namespace {namespace}") from e
+            shown = _discreet(e, kind)
+            raise problem_of_change(shown, f"create {_resource(kind)} in the namespace {namespace}") from shown
+
+    def patched(
+        self, caller: Caller, kind: ResourceKind, namespace: str, name: str, patch: Mapping[str, Any]
+    ) -> Resource:
+        """What a merge patch with the token of the caller would make of an object, in one dry run.
+
+        Raises:
+            Problem: The API server refuses it or does not answer; see `problem_of_change`.
+        """
+        kube = self._kube.with_token(caller.token)
+        kube.write_query = {"dryRun": "All"}
+        try:
+            return kube.patch(kind, namespace, name, patch)
+        except KubeError as e:
+            shown = _discreet(e, kind)
+            raise problem_of_change(shown, f"patch {_resource(kind)} {name} in the namespace {namespace}") from shown
 
     def annotate(
         self, caller: Caller, kind: ResourceKind, namespace: str, name: str, annotations: Mapping[str, str]
@@ -279,7 +309,19 @@ class KubeWriter:
         try:
             return self._kube.with_token(caller.token).patch(kind, namespace, name, patch)
         except KubeError as e:
-            raise problem_of_change(e, f"patch {kind.plural}.lethe.dev {name} in the namespace {namespace}") from e
+            raise problem_of_change(e, f"patch {_resource(kind)} {name} in the namespace {namespace}") from e
+
+
+def _resource(kind: ResourceKind) -> str:
+    """As in `kubectl create role --resource`."""
+    return kind.plural + (f".{GROUP}" if GROUP in kind.api else "")
+
+
+def _discreet(error: KubeError, kind: ResourceKind) -> KubeError:
+    """An error that does not repeat what was sent, if that is a Secret."""
+    if kind is not SECRETS or error.status in (0, 403):
+        return error
+    return type(error)(error.status, error.reason, f"{kind.name}: the Secret was not accepted ({error.reason})")
 
 
 def problem_of_change(error: KubeError, right: str) -> Problem:

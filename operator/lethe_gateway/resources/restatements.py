@@ -11,6 +11,7 @@ from lethe.contract.status import (
     RestatementPlan,
     RestatementResult,
     RestatementStatus,
+    SubjectProgress,
     parse_status,
 )
 from pydantic import Field
@@ -52,7 +53,7 @@ class RestatementSummary(ApiModel):
     name: str
     """The name of the Restatement."""
     dataset: str
-    """The Dataset that it changes."""
+    """The Dataset that it changes; empty: it erases a subject from several, see `subject`."""
     operation: Annotated[str, SameAs(RestatementSpec)]
     created_time: datetime | None = None
     """When the Restatement was created."""
@@ -66,10 +67,15 @@ class RestatementSummary(ApiModel):
     """Batches that its spec lists. Absent: it refers to a list."""
     result: RestatementResultView | None = None
     erasure: ErasureView | None = None
+    subject: SubjectProgress | None = None
+    """How far the erasure of a subject is. Only the answer about one Restatement lists its Datasets."""
 
 
 class RestatementView(RestatementSummary):
     """One Restatement."""
+
+    identities: tuple[str, ...] = ()
+    """The identities by which an Erase finds the rows of its subject."""
 
     uid: str
     """The UID of the resource."""
@@ -102,6 +108,8 @@ def restatement_of(resource: Mapping[str, Any]) -> RestatementView:
             "replacement": spec.get("replacement"),
             "undoes": part(spec, "undoes").get("name"),
             "erasedColumns": _erased_columns(part(spec, "rows")),
+            "subject": part(resource, "status").get("subject"),
+            "identities": _identities(part(spec, "subject")),
             "plan": part(resource, "status").get("plan"),
             "conditions": conditions_of(resource),
         },
@@ -111,6 +119,10 @@ def restatement_of(resource: Mapping[str, Any]) -> RestatementView:
 def _erased_columns(rows: Mapping[str, Any]) -> list[str]:
     conditions = (rows, *(rows.get("anyOf") or ()))
     return list(dict.fromkeys(str(c["column"]) for c in conditions if c.get("column")))
+
+
+def _identities(subject: Mapping[str, Any]) -> list[str]:
+    return [str(i["identity"]) for i in (subject, *(subject.get("anyOf") or ())) if i.get("identity")]
 
 
 def dataset_name_of(resource: Mapping[str, Any]) -> str:
@@ -132,4 +144,5 @@ def _summary(resource: Mapping[str, Any]) -> dict[str, Any]:
         "ticket": spec.get("ticket") or None,
         "dryRun": bool(spec.get("dryRun")),
         "batchIdsCount": len(listed) if listed else None,
+        "subject": {k: v for k, v in part(status, "subject").items() if k != "datasets"} or None,
     }

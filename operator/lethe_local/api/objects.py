@@ -183,6 +183,8 @@ def _matches(part: str, labels: Mapping[str, str]) -> bool:
 STATUS: Final = "status"
 # A delete of these only sets deletionTimestamp. What runs them removes them once their process has ended.
 _ENDED_BY_THE_NODE: Final = (PODS, JOBS)
+_IMMUTABLE: Final = ("immutable", "data", "stringData", "binaryData")
+"""Of Secrets and ConfigMaps with `immutable: true`."""
 _FIXED: Final = ("name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion", "deletionTimestamp")
 
 
@@ -309,6 +311,9 @@ class LocalObjects:
                 new.pop(STATUS, None)
                 new |= {STATUS: old[STATUS]} if STATUS in old else {}
         new = _checked(kind, {k: v for k, v in new.items() if v is not None}, old, strict)
+        if old.get("immutable") is True and any(new.get(field) != old.get(field) for field in _IMMUTABLE):
+            why = "data: Forbidden: field is immutable when `immutable` is set"
+            raise invalid(f'{kind.resource.name} "{name}" is invalid: {why}')
         if kind.definition is not None and new.get("spec") != old.get("spec"):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         return old if new == old else new if dry_run else t.put(kind.key, new, ChangeType.MODIFIED)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -72,13 +73,41 @@ def erase_subject(
         note: What it says about itself.
         delete_values: Delete the Secrets when the erasure is verified.
     """
+    subject = subject_of(identities, delete_values)
+    return _noted({"datasetSelector": dict(selector), "operation": Operation.ERASE.value, "subject": subject}, note)
+
+
+def subject_of(identities: Sequence[SubjectValues], delete_values: bool) -> dict[str, Any]:
+    """The field spec.subject of a Restatement."""
     every = [
         {"identity": i.identity, "valuesFrom": {"secretKeyRef": {"name": i.secret, "key": i.key}}} for i in identities
     ]
     subject: dict[str, Any] = dict(every[0]) if len(every) == 1 else {"anyOf": every}
-    if delete_values:
-        subject["deleteValues"] = True
-    return _noted({"datasetSelector": dict(selector), "operation": Operation.ERASE.value, "subject": subject}, note)
+    return {**subject, "deleteValues": True} if delete_values else subject
+
+
+def values_secret(name: str, values: Mapping[str, str], owner: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The Secret with the values of an Erase. It cannot change: a run that repeats another one finds the same values.
+
+    Args:
+        name: Of the Secret.
+        values: By key, one per line.
+        owner: The Restatement, as the API server has it, with which it is deleted. None: it is set later.
+    """
+    owners = {"ownerReferences": [owner_reference(owner)]} if owner is not None else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, **owners},
+        "immutable": True,
+        "data": {key: b64encode(text.encode()).decode() for key, text in values.items()},
+    }
+
+
+def owner_reference(restatement: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes Kubernetes delete an object together with a Restatement."""
+    metadata = restatement["metadata"]
+    return {"apiVersion": API_VERSION, "kind": "Restatement", "name": metadata["name"], "uid": metadata["uid"]}
 
 
 def undo(dataset: str, restatement: str, note: Note) -> dict[str, Any]:

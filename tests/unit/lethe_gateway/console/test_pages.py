@@ -114,6 +114,7 @@ def lake(text: str = "the producer sent it twice", id: str = "A", **status: Any)
         a_restatement_body("failed", status={"conditions": failed, "phase": "Failed"}, reason=text, ticket=text),
         a_restatement_body("plan-plan", status=planned, dryRun=True, batchIds=[id]),
         a_restatement_body("waits", status={"queuePosition": 3}),
+        a_request_body("forget", text),
     ]
     datasets = [a_dataset_body(status=full), a_dataset_body("new")]
     resources = Resources(
@@ -121,6 +122,23 @@ def lake(text: str = "the producer sent it twice", id: str = "A", **status: Any)
         of={"datasets": datasets, "restatements": restatements, "vacuumpolicies": [policy()]},
     )
     return Parts(resources=resources, tables=tables, identity=Rights(rights=RIGHTS | CHANGES))
+
+
+def a_request_body(name: str, text: str) -> dict[str, Any]:
+    """An Erase of a subject from two Datasets, one of which is blocked."""
+    values = {"secretKeyRef": {"name": "erase-a", "key": "customer"}}
+    parts = [
+        {"name": "new", "state": "Blocked", "reason": "RequesterNotAllowed", "message": text},
+        {"name": "flights", "state": "Verified", "restatement": "forget-flights", "rowsErased": 1234, "message": text},
+    ]
+    status = {
+        "phase": "Running",
+        "subject": {"selected": 3, "hidden": 2, "verified": 1, "blocked": 1, "datasets": parts},
+        "erasure": {"record": "s3://b/whole.json", "recordSha256": "f" * 64},
+    }
+    body = a_restatement_body(name, status=status, operation="Erase")
+    spec = {"operation": "Erase", "datasetSelector": {}, "subject": {"identity": "customer", "valuesFrom": values}}
+    return {**body, "spec": spec}
 
 
 def policy() -> dict[str, Any]:
@@ -156,6 +174,7 @@ PAGES = (
     f"{R}/failed",
     f"{R}/plan-plan",
     f"{R}/waits",
+    f"{R}/forget",
     "/console/ns/vacuums",
     "/console/ns/vacuums?decision=NeedsApproval",
     f"{D}/vacuum",
@@ -197,6 +216,33 @@ def test_what_others_write_is_text(attacked: Session, path: str) -> None:
     assert "<script>alert" not in text
     assert "\u202e" not in text
     assert _Page(text).tags.count("script") == 1
+
+
+def test_a_request_shows_its_datasets_with_their_restatements_and_its_record(shown: Session) -> None:
+    text = shown.get(f"{R}/forget").text
+
+    page = _Page(text)
+    assert page.links("/datasets/new") == ["/console/ns/datasets/new"]
+    assert page.links(f"{R}/forget-flights") == [f"{R}/forget-flights"]
+    assert page.links("/erasures/") == [f"{D}/erasures/forget-flights"]
+    for part in (
+        "Blocked",
+        "Verified",
+        "1,234",
+        "the producer sent it twice",
+        "s3://b/whole.json",
+        "f" * 64,
+        "customer",
+    ):
+        assert part in text
+    assert "The first 2:" in text
+
+
+def test_the_list_marks_a_request(shown: Session) -> None:
+    row = shown.get(R).text.partition(f'href="{R}/forget"')[2].partition("</tr>")[0]
+
+    assert "3 Datasets" in row
+    assert "subject" in row
 
 
 def test_hidden_characters_are_shown_as_escapes(attacked: Session) -> None:
