@@ -30,6 +30,7 @@ from lethe_operator.metrics import Metrics
 from lethe_operator.probes import OperatorHealth, ProbeAnswer, probes
 from lethe_operator.publish.publisher import Publishers, publishers_of
 from lethe_operator.reconcile import Reconciler
+from lethe_operator.request.rights import EraseRights
 from lethe_operator.runs.launch import DatasetObjects, RunVersions
 from lethe_operator.settings import Settings, from_environment, with_files
 
@@ -257,6 +258,7 @@ def runtime_of(settings: Settings) -> Runtime:
         versions=RunVersions(metrics, settings.spark_image),
         acts_in=leadership.acts_in,
         publishers=publishers,
+        rights=EraseRights(kube) if settings.erase_right else None,
     )
     queue = WorkQueue(
         reconcile,

@@ -29,7 +29,8 @@ from lethe_operator.dataset.tables import TableReader
 from lethe_operator.metrics import Metrics, numbers_of
 from lethe_operator.publish.publisher import Publishers
 from lethe_operator.reasons import Reason
-from lethe_operator.request.reconcile import RequestReconciler
+from lethe_operator.request.reconcile import RequestReconciler, everyone_may
+from lethe_operator.request.rights import EraseRights
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Invalid, NoTable, TableView, Unavailable
 from lethe_operator.resources.vacuum_policy import selects
@@ -84,6 +85,8 @@ class Reconciler:
     """Whether this process, and no other one, may act in a namespace."""
     publishers: Publishers | None = None
     """None: status events are not enabled."""
+    rights: EraseRights | None = None
+    """None: who requests an erasure of a subject is not known, and not asked."""
 
     def __call__(self, key: Key) -> Next | None:
         """Reconcile a key.
@@ -246,7 +249,8 @@ class Reconciler:
         if isinstance(request, Invalid):
             self._report_invalid(key.namespace, request, now)
             return Next()
-        return RequestReconciler(self.kube, self.objects, self.settings)(request, now)
+        denied = everyone_may if self.rights is None else self.rights.denied
+        return RequestReconciler(self.kube, self.objects, self.settings, denied)(request, now)
 
     def policy(self, key: Key) -> Next | None:
         """Write the status of a VacuumPolicy.

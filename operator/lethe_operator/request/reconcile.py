@@ -27,7 +27,8 @@ from lethe_operator.settings import Settings
 log = logging.getLogger(__name__)
 
 
-def _everyone_may(_request: Restatement, _dataset: str) -> Verdict | None:
+def everyone_may(_request: Restatement, _dataset: str) -> Verdict | None:
+    """None: who may create Restatements may erase from all Datasets of the namespace."""
     return None
 
 
@@ -38,7 +39,7 @@ class RequestReconciler:
     kube: Kube
     objects: WatchedObjects
     settings: Settings
-    denied: Callable[[Restatement, str], Verdict | None] = _everyone_may
+    denied: Callable[[Restatement, str], Verdict | None] = everyone_may
     """Why the requester may not erase from a Dataset, by its name; None: the requester may."""
 
     def __call__(self, request: Restatement, now: datetime) -> Next | None:

@@ -11,6 +11,7 @@ from lethe.contract.requester import Requester
 from lethe.kube import LOCAL_ACCESS_REVIEWS, Document, RequestRefused, ResourceKind, is_allowed
 
 from lethe_operator.reasons import Reason
+from lethe_operator.resources.restatement import Restatement
 
 ERASE: Final = "erase"
 """The verb on datasets.lethe.dev. Kubernetes gives it no meaning of its own."""
@@ -27,14 +28,6 @@ class Reviewer(Protocol):
         """The status of a review."""
 
 
-def requester_of(body: Mapping[str, Any]) -> Requester | None:
-    """Who created a Restatement, by its annotations; None: they are missing or not valid.
-
-    They are true where the chart's value admission.eraseRight is enabled: its policies compare them with the user.
-    """
-    return Requester.of_annotations((body.get("metadata") or {}).get("annotations") or {})
-
-
 class EraseRights:
     """Asks who may erase, and remembers the answers for a short time. Threads may share it."""
 
@@ -42,6 +35,17 @@ class EraseRights:
         self._kube = kube
         self._clock = clock
         self._answers: ShortCache[tuple[Requester, str, str], bool] = ShortCache(ANSWERS_AT_MOST)
+
+    def denied(self, request: Restatement, dataset: str) -> Verdict | None:
+        """Why the requester of a Restatement with a subject may not erase rows of a Dataset; None: the requester may.
+
+        Its annotations are true where the chart's value admission.eraseRight is enabled: the policies compare them with the user.
+
+        Raises:
+            Away: The API server gave no answer, or one that asks to retry later.
+        """
+        requester = Requester.of_annotations(request.meta.annotations)
+        return self.may_erase(requester, request.meta.namespace, dataset)
 
     def may_erase(self, requester: Requester | None, namespace: str, dataset: str) -> Verdict | None:
         """Whether a requester has the verb `erase` on a Dataset. None: it may; a Verdict: it may not, and what to do.

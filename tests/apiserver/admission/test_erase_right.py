@@ -14,7 +14,7 @@ from lethe.contract.kubernetes import GROUP
 from lethe.contract.requester import Requester
 from lethe.kube import NAMESPACES, RESTATEMENTS, SELF_REVIEWS, SERVICE_ACCOUNTS, Kube, RequestRefused
 from lethe_operator.reasons import Reason
-from lethe_operator.request.rights import EraseRights, requester_of
+from lethe_operator.request.rights import EraseRights
 
 from tests.services.chart.chart import render
 from tests.support.clock import wait_until
@@ -98,6 +98,11 @@ def part(name: str, **metadata: Any) -> Document:
     return body
 
 
+def annotated(body: Document) -> Requester | None:
+    """The requester, as the annotations say."""
+    return Requester.of_annotations(body["metadata"]["annotations"])
+
+
 def _named(name: str, body: Document) -> Document:
     return {**body, "metadata": {**body["metadata"], "name": name}}
 
@@ -131,7 +136,7 @@ def test_the_operator_decides_by_the_rights_of_the_requester(cluster: Cluster) -
     created = cluster.kube(OFFICER).create(RESTATEMENTS, NAMESPACE, request("forget-ana", asked.annotations))
     rights = EraseRights(cluster.kube(OPERATOR, SYSTEM))
 
-    assert requester_of(created) == asked
+    assert annotated(created) == asked
     assert rights.may_erase(asked, NAMESPACE, "bookings") is None
     refused = rights.may_erase(asked, NAMESPACE, "loyalty")
     assert refused is not None
@@ -177,7 +182,7 @@ def test_who_requested_it_never_changes(cluster: Cluster) -> None:
     # All else may.
     other = {"metadata": {"annotations": {"team": "a"}}, "spec": {"suspend": False}}
     stored = cluster.kube(ENGINEER).patch(RESTATEMENTS, NAMESPACE, "fixed", other)
-    assert requester_of(stored) == officer
+    assert annotated(stored) == officer
 
 
 def test_only_the_operator_makes_the_erases_of_a_request(cluster: Cluster) -> None:

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from lethe.contract.requester import Requester
 from lethe.erasure.record import Signer, fault
 from lethe.erasure.request_record import RequestStatement
-from lethe.kube import DATASETS, EVENTS, RESTATEMENTS, SECRETS, Document, RequestRefused
+from lethe.kube import DATASETS, EVENTS, RESTATEMENTS, SECRETS, Document, RequestRefused, ResourceKind
 from lethe.search.strays import is_own
 from lethe_operator.cluster.schedule import Key
+from lethe_operator.request.rights import EraseRights
 from lethe_operator.resources.restatement import parse_restatement
 from lethe_operator.settings import Settings
 
@@ -198,3 +200,27 @@ def test_an_operator_killed_at_any_request_leaves_the_rest_to_its_successor(tmp_
         assert not asked.cluster.list(SECRETS, "ns")
         assert len(asked.records()) == len(whole.records()) == 4, f"killed after request {number}"
     assert kills >= 8, "each request of both reconciles"
+
+
+class Reviews:
+    """Lets `ana` erase from `bookings` only."""
+
+    def review(self, _kind: ResourceKind, namespace: str, spec: Document) -> Document:
+        assert (namespace, spec["groups"]) == ("ns", ["privacy"])
+        return {"allowed": (spec["user"], spec["resourceAttributes"]["name"]) == ("ana", "bookings")}
+
+
+@pytest.mark.parametrize("annotated", [True, False])
+def test_only_datasets_from_which_the_requester_may_erase_get_a_restatement(asked: Requests, annotated: bool) -> None:
+    """Without annotations it is from none. The others are shown, and so is the request."""
+    annotations = Requester("ana", ("privacy",)).annotations if annotated else {}
+    asked.cluster.patch(RESTATEMENTS, "ns", NAME, {"metadata": {"annotations": annotations}})
+
+    an_operator(asked.cluster, settings=Settings(signer=SIGNER), rights=EraseRights(Reviews()))(REQUEST)
+
+    assert [c["spec"]["datasetRef"]["name"] for c in asked.children()] == (["bookings"] if annotated else [])
+    subject = asked.status()["subject"]
+    blocked = {d["name"]: d["message"] for d in subject["datasets"] if d["reason"] == "RequesterNotAllowed"}
+    assert set(blocked) == ({"trips"} if annotated else {"bookings", "trips"})
+    assert "verb erase on datasets.lethe.dev trips" in blocked["trips"]
+    assert subject["blocked"] == len(blocked)

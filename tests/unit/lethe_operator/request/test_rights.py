@@ -7,9 +7,10 @@ import pytest
 from lethe.contract.requester import Requester
 from lethe.kube import Away, KubeError, RequestRefused, ResourceKind
 from lethe_operator.reasons import Reason
-from lethe_operator.request.rights import ALLOWED_SECONDS, DENIED_SECONDS, EraseRights, requester_of
+from lethe_operator.request.rights import ALLOWED_SECONDS, DENIED_SECONDS, EraseRights
 
 from tests.support.clock import ManualClock
+from tests.support.resources import a_restatement
 
 ANA = Requester("ana", ("privacy", "system:authenticated"))
 
@@ -38,13 +39,13 @@ def rights(reviews: Reviews) -> tuple[EraseRights, ManualClock]:
 def test_the_annotations_say_who_the_requester_is(groups: tuple[str, ...]) -> None:
     requester = Requester("ana", groups)
 
-    assert requester_of({"metadata": {"annotations": requester.annotations}}) == requester
+    assert Requester.of_annotations(requester.annotations) == requester
 
 
 @pytest.mark.parametrize(
     "annotations",
     [
-        None,
+        {},
         {"lethe.dev/requested-by": "ana"},
         {"lethe.dev/requested-by-groups": "[]"},
         {"lethe.dev/requested-by": "", "lethe.dev/requested-by-groups": "[]"},
@@ -54,11 +55,9 @@ def test_the_annotations_say_who_the_requester_is(groups: tuple[str, ...]) -> No
     ],
 )
 def test_without_valid_annotations_there_is_no_requester_and_nothing_may_be_erased(annotations: Any) -> None:
-    requester = requester_of({"metadata": {"annotations": annotations}})
     reviews = Reviews("bookings")
-    refused = rights(reviews)[0].may_erase(requester, "air", "bookings")
+    refused = rights(reviews)[0].denied(a_restatement(meta={"annotations": annotations}), "bookings")
 
-    assert requester is None
     assert refused is not None
     assert (refused.reason, reviews.asked) == (Reason.REQUESTER_NOT_ALLOWED, [])
     assert "lethe.dev/requested-by-groups" in refused.message
