@@ -38,10 +38,11 @@ from lethe.kube import (
     ResourceKind,
 )
 from lethe.restatement.unknown import UNKNOWN_BATCHES, refuse_unknown, unknown_ids_of
-from lethe.search.columns import require_columns
+from lethe.search.columns import ColumnUse, require_columns, searchable_column
 from lethe_kubectl.dry_run import Uploads
 from lethe_kubectl.target import Connection, no_such_path
 from lethe_operator.guards.preconditions import blocker
+from lethe_operator.request.targets import Target, targets_of
 from lethe_operator.resources.dataset import Dataset, parse_dataset
 from lethe_operator.resources.observed import LookupView, NoTable, NotListed, Observation, Unavailable
 from lethe_operator.resources.restatement import Restatement, Unmet, parse_restatement
@@ -55,12 +56,13 @@ from lethe_operator.settings import Settings
 from lethe_operator.vacuum.decide import decide_vacuum
 from lethe_spark.commit.replacement_files import find_replacements, with_ids
 
-from lethe_plan import datasets, policies, restatements
+from lethe_plan import datasets, policies, restatements, subjects
 from lethe_plan.changes import Change, Document
 from lethe_plan.datasets import DatasetFacts
 from lethe_plan.effect import NO_EFFECT, Effect
 from lethe_plan.policies import Decided
 from lethe_plan.restatements import RestatedTable
+from lethe_plan.subjects import SearchedTable
 from lethe_plan.tables import Observed, ReadTable, Tables, unreadable, view
 
 # The oldest batches, one file of each: files of a batch have the same columns.
@@ -298,7 +300,14 @@ class PlannedEffects:
 
     # --- Restatements -------------------------------------------------------------------------------------------------
 
+    def _of_subject(self, restatement: Restatement, around: Surroundings) -> Effect:
+        targets = targets_of(restatement.spec, around.after.datasets.values())
+        tables = {t.name: _searched(t, around.table(t.dataset)) for t in targets.included if t.problem is None}
+        return subjects.effect(restatement.spec, targets, tables)
+
     def _of_restatement(self, restatement: Restatement, around: Surroundings) -> Effect:
+        if restatement.spec.subject is not None:
+            return self._of_subject(restatement, around)
         name = restatement.spec.dataset
         dataset = around.after.datasets.get(name)
         if dataset is None:
@@ -493,6 +502,21 @@ def _unusable_column(request: RestatementRequest, table: ReadTable) -> Verdict |
     except InputError as e:
         return e.verdict
     return None
+
+
+def _searched(target: Target, table: Observed) -> SearchedTable:
+    """What a run of this Dataset would search."""
+    if isinstance(table, Unavailable):
+        return SearchedTable(unknown=table.message)
+    if isinstance(table, NoTable) or table.view.batch_field_id is None:
+        return SearchedTable()
+    use = ColumnUse(f"Dataset {target.name}: spec.identities", "erased")
+    try:
+        for condition in target.conditions:
+            searchable_column(table.table.schema(), table.view.batch_field_id, table.facts.name, use, condition.column)
+    except InputError as e:
+        return SearchedTable(unusable=e.verdict)
+    return SearchedTable(table.files)
 
 
 def _complete(body: Document, now: datetime) -> dict[str, Any]:

@@ -48,7 +48,8 @@ def lake(local: LocalApi, kept: Kept) -> LocalApi:
         set_batches=tuple(a_batch(i, rows=1) for i in "ABC"),
         add_tombstones=(tombstone(kept.table, "C"),),
     )
-    local.dataset("flights", table={"catalog": "local", "name": "air.flights", "adopt": True})
+    identities = [{"name": "customer", "column": "v"}]
+    local.dataset("flights", table={"catalog": "local", "name": "air.flights", "adopt": True}, identities=identities)
     policy = {"datasetSelector": {}, "triggers": {"activeTombstones": 100}}
     local.kube.create(VACUUM_POLICIES, "default", resource("VacuumPolicy", "nightly", policy))
     waiting = resource(
@@ -77,6 +78,7 @@ VERBS = {
     "revert": ("revert", "flights", "A", "B", "--evict-by-seconds", "60"),
     "erase": ("erase", "flights", "A"),
     "erase records": ("erase", "flights", "--column", "v", "--values-from", "s/k"),
+    "erase a subject": ("erase", "--everywhere", "--subject", "customer", "--values-from", "s/k"),
     "replay": ("replay", "flights", "A", "--with", "A2", "--uri", "file:///nowhere"),
     "undo": ("undo", "waiting"),
 }

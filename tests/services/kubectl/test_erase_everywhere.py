@@ -12,8 +12,10 @@ from lethe_operator.resources.manifests import without_defaults
 
 from tests.services.kubectl.conftest import LocalApi
 from tests.support.documents import resource
+from tests.tables.lethe.cli.conftest import Kept
 
 VALUE = "ana@example.org"
+KEYS = {"dataset": "bookings", "from": "customer", "to": "phone"}
 EVERYWHERE = ("erase", "--everywhere")
 
 
@@ -163,6 +165,24 @@ def test_a_subject_needs_everywhere(lake: LocalApi) -> None:
         ("erase", "bookings", "A", "-l", "app=x"),
     ):
         assert lake.lethe(*arguments).exit_code == 2
+
+
+def test_a_dry_run_plans_which_datasets_are_searched_and_stores_nothing(lake: LocalApi, kept: Kept) -> None:
+    """By which columns, in how many files; `loyalty` has no such column, `fleet` no identity."""
+    kept.append("A")
+    identities = [{"name": "customer", "column": "v"}, {"name": "customer", "column": "w", "via": KEYS}]
+    lake.dataset("flights", identities=identities[:1])
+    lake.dataset("wrong", table={"catalog": "local", "name": "air.flights"}, identities=identities)
+
+    dry = silent(lake.lethe(*EVERYWHERE, "--subject", "customer", "--values", "-", "--dry-run", told=f"{VALUE}\n"))
+
+    said = " ".join(dry.stdout.split())
+    assert dry.exit_code == 0, dry.output
+    assert "4 Datasets, 1 of them blocked" in said
+    assert "flights by v: a run searches 1 file (" in said
+    assert "wrong ColumnNotFound: Dataset wrong: spec.identities names w" in said
+    assert "fleet: declares none of the identities" in said
+    assert (lake.kube.list(RESTATEMENTS, "default"), lake.kube.list(SECRETS, "default")) == ([], [])
 
 
 DATASETS_OF_REQUEST = [

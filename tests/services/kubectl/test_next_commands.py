@@ -67,7 +67,8 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalApi]:
     with api_server.running(tmp_path / "my lake") as server:
         local = LocalApi(server.folder, server.kube)
         local.kube.create(NAMESPACES, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        local.dataset("flights", STATUS, consolidation={"suspend": True})
+        identities = [{"name": "customer", "column": "email"}]
+        local.dataset("flights", STATUS, consolidation={"suspend": True}, identities=identities)
         local.kube.patch(DATASETS, NAMESPACE, "flights", {"metadata": {"annotations": {"lethe.dev/paused": ""}}})
         ref = {"datasetRef": {"name": "flights"}}
         for name, spec in (
@@ -205,6 +206,7 @@ VERBS = {
     "revert": ("revert", "flights", "A"),
     "revert, waited for": ("revert", "flights", "B", "--wait", "--timeout", "0"),
     "erase, waited for": ("erase", "flights", "C", "--wait=hidden", "--timeout", "0"),
+    "erase a subject": ("erase", "--everywhere", "--subject", "customer=ana"),
     "undo": ("undo", "fix"),
     "replay": ("replay", "flights", "A", "--with", "A2", "--uri", "file:///nowhere"),
     "vacuum-now, waited for": ("vacuum-now", "flights", "--wait", "--timeout", "0"),
