@@ -124,6 +124,15 @@ def test_an_invalid_change_is_refused_and_nothing_is_stored(maps: Client, datase
     assert maps.names("x=1") == ["b"]
 
 
+def test_an_immutable_object_keeps_its_data(maps: Client) -> None:
+    maps.create({**config_map("a"), "immutable": True})
+    for patch in ({"data": {"k": "w"}}, {"data": {"l": "v"}}, {"data": None}, {"immutable": False}):
+        with refused(422, "Invalid"):
+            maps.patch("a", patch)
+
+    assert maps.patch("a", {"data": {"k": "v"}, "metadata": {"labels": {"l": "x"}}})["data"] == {"k": "v"}
+
+
 def test_a_delete_with_another_uid_is_a_conflict(maps: Client) -> None:
     maps.create(config_map("a"))
 
