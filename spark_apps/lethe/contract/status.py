@@ -437,8 +437,9 @@ class RestatementPlan(ApiModel):
     """Batches that are replaced, reverted or erased."""
     batch_ids: BatchIdList | None = None
     values_digest: str | None = None
-    """Keyed digest of the values of rows when a run first read them, if one of their lists is at a URI. Without the key,
-    which a Secret of the cluster has, nothing can be learned from it. Absent if the run had no key.
+    """Keyed digest of the values of rows when a run first read them, if one of their lists is at a URI and the run could not
+    carry the Restatement out. Without the key, which a Secret of the cluster has, nothing can be learned from it. Absent if the
+    run had no key.
     """
     files: int | None = None
     """Data files that may contain rows of these batches."""
