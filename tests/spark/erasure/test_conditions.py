@@ -180,6 +180,23 @@ def test_texts_of_another_table_name_whole_numbers_and_rows_that_it_does_not_sho
 
 
 @VERSION_2
+def test_the_batch_column_of_another_table_may_be_what_is_looked_up(story: Two) -> None:
+    """As in a table whose rows say from which batch of another one they were made. Another batch of it was taken back."""
+    story.customers.put("DE")
+    story.customers.consolidate("DE")
+    story.customers.revert("D")
+    german = [row(b, n) for b in "ABD" for n in range(4) if row(b, n)[1] % 3 != 2 and row(b, n)[2] % 2 == 0]
+    phones = [phone(v) for v in (row("DE", 1)[1], OTHER[1])]
+    erase = an_erase_by(story.via(*phones, column="customer.country", start="phones.element", end="batch_id"))
+
+    result = story.trips.restate(erase)
+
+    assert (result.succeeded, result.rows_erased) == (True, len(german)), result
+    assert german
+    story.trips.check_reads(but(*german))
+
+
+@VERSION_2
 def test_an_erase_whose_values_another_table_does_not_have_succeeds_and_erases_nothing(story: Two) -> None:
     head = story.trips.head().snapshot_id
     erase = an_erase_by(story.via("nobody", column="v", start="email", end="number"))

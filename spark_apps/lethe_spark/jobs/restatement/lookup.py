@@ -5,11 +5,12 @@ nor of the table: foreign keys are personal data too. A table is read once in an
 """
 
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
-from lethe.base.errors import InputError, TransientError
+from lethe.base.errors import InputError, LedgerError, TransientError
 from lethe.contract.result import Phase
 from lethe.contract.run import ConditionRef, LookupRef, RestatementRequest
 from lethe.files.values import MAX_VALUES, ValueKind, Values, ValueType, conversion, described, parse_values
@@ -142,7 +143,8 @@ class Lookups:
         wanted: Wanted,
     ) -> Iterator[tuple[Any, ...]]:
         """The values of the column `to` in the visible rows with a wanted value, as `Values` has them; some more than once."""
-        rows = scan(table, columns=tuple(dict.fromkeys((source.path.top.name, target.path.top.name))))
+        with _naming(where, via):
+            rows = scan(table, columns=tuple(dict.fromkeys((source.path.top.name, target.path.top.name))))
         files = candidates(table, rows.snapshot_id, {_KEY: wanted})
         if not files:
             return
@@ -164,11 +166,31 @@ class Lookups:
                 f"{where}: a data file of Dataset {via.dataset} was removed while it was searched. The run is tried again.",
             )
         condition = None if source.path.in_list else _narrowed(source.path, wanted.values)
-        narrowed = rows if condition is None else rows.filter(condition)
-        for batch in _of_files(narrowed, searched.found.keys()):
-            matching = batch.filter(is_one_of(source.path.of(batch), wanted))
-            if matching.num_rows:
-                yield distinct_values(pa.chunked_array([target.path.of(matching)]), target.kind)
+        with _naming(where, via):
+            narrowed = rows if condition is None else rows.filter(condition)
+            for batch in _of_files(narrowed, searched.found.keys()):
+                matching = batch.filter(is_one_of(source.path.of(batch), wanted))
+                if matching.num_rows:
+                    yield distinct_values(pa.chunked_array([target.path.of(matching)]), target.kind)
+
+
+@contextmanager
+def _naming(where: str, via: LookupRef) -> Iterator[None]:
+    """Let errors of a read say what it is for. Only this request waits for another table whose ledger is unusable.
+
+    Raises:
+        InputError: The table cannot be read.
+        TransientError: Its ledger cannot be read.
+    """
+    try:
+        yield
+    except InputError as e:
+        text = (
+            f"{where}: the table {via.table} of Dataset {via.dataset} cannot be read: {e.message} Nothing was erased."
+        )
+        raise InputError(e.reason, text) from None
+    except LedgerError as e:
+        raise TransientError(e.reason, f"{where}: Dataset {via.dataset} cannot be read: {e.message}") from None
 
 
 def _narrowed(column: ColumnPath, values: Values) -> BooleanExpression | None:
