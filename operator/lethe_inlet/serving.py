@@ -222,7 +222,7 @@ def may_read(dataset: Dataset) -> bool:
     """Whether the operator has accepted this generation of the Dataset: its table, its buffer and its boundary."""
     if dataset.meta.deleting or dataset.status.observed_generation != dataset.meta.generation:
         return False
-    return not dataset.status.holds(conditions.STALLED)
+    return not dataset.status.is_true(conditions.STALLED)
 
 
 def _parsed(body: Mapping[str, Any]) -> Dataset | None:

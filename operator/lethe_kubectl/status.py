@@ -270,7 +270,7 @@ def restatement_ended(status: RestatementStatus, generation: object, goal: WaitG
     if status.observed_generation != generation:
         return None
     ready, erased = status.condition("Ready"), status.condition("Erased")
-    if status.phase in NOT_CARRIED_OUT or status.holds("Stalled"):
+    if status.phase in NOT_CARRIED_OUT or status.is_true("Stalled"):
         said = f"{ready.reason} {ready.message}" if ready is not None else ""
         return WaitOutcome(False, status.phase == _FAILED, f"is {status.phase or 'Pending'}: {said}".strip())
     if status.phase != "Succeeded":

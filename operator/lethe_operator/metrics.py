@@ -358,5 +358,5 @@ def numbers_of(
         if at is not None:
             numbers[gauge] = (at - now).total_seconds()
     if status.condition(EVICTION_ON_TIME) is not None:
-        numbers["lethe_eviction_on_time"] = status.holds(EVICTION_ON_TIME)
+        numbers["lethe_eviction_on_time"] = status.is_true(EVICTION_ON_TIME)
     return {name: float(number) for name, number in numbers.items() if number is not None}

@@ -99,7 +99,7 @@ def is_idle(dataset: Dataset, world: Observation, status: DatasetStatus) -> bool
         return False
     if dataset.paused:
         return True
-    if not status.holds(conditions.READY) or status.value_of(conditions.EVICTION_ON_TIME) == conditions.FALSE:
+    if not status.is_true(conditions.READY) or status.value_of(conditions.EVICTION_ON_TIME) == conditions.FALSE:
         return False
     if isinstance(world.buffer, NotListed):
         return True  # the end of the first listing is reported
@@ -125,7 +125,7 @@ def is_unsettled(meta: Meta, status: DatasetStatus) -> bool:
 def _waits(restatement: Restatement) -> bool:
     """Whether a Restatement continues without an action of a user."""
     status = restatement.status
-    if status.phase == RestatementPhase.SUSPENDED or status.holds(conditions.STALLED):
+    if status.phase == RestatementPhase.SUSPENDED or status.is_true(conditions.STALLED):
         return False
     return status.value_of(conditions.SUCCEEDED) in (conditions.UNKNOWN, None)
 

@@ -288,7 +288,7 @@ def _unknown_to(table: TableView | NoTable, restatements: Iterable[Restatement])
     for r in restatements:
         result = r.status.result
         committed = result is not None and result.snapshot_id is not None and not r.spec.dry_run
-        if committed and r.status.holds(SUCCEEDED) and r.key not in known:
+        if committed and r.status.is_true(SUCCEEDED) and r.key not in known:
             return r.meta.name
     return None
 

@@ -121,18 +121,18 @@ def decide(world: RequestWorld, now: datetime) -> RequestActions:
 def is_closed(request: Restatement) -> bool:
     """Whether nothing changes any more: it is verified everywhere, or was only planned, or was cancelled."""
     status, subject = request.status, request.status.subject or SubjectProgress()
-    if status.holds(conditions.ERASED):
+    if status.is_true(conditions.ERASED):
         return True
     if status.observed_generation != request.meta.generation:
         return False
     if status.phase == RestatementPhase.CANCELLED:
         return subject.hidden == subject.verified  # what was committed before is still erased
-    return request.spec.dry_run and status.holds(conditions.SUCCEEDED)
+    return request.spec.dry_run and status.is_true(conditions.SUCCEEDED)
 
 
 def _closed(request: Restatement, now: datetime) -> RequestActions:
     ttl, old = request.spec.ttl_seconds_after_finished, request.status
-    last = conditions.ERASED if old.holds(conditions.ERASED) else conditions.SUCCEEDED
+    last = conditions.ERASED if old.is_true(conditions.ERASED) else conditions.SUCCEEDED
     ended = old.condition(last)
     status = old.model_copy(update={"observed_generation": request.meta.generation})
     if ttl is None or ended is None or ended.last_transition_time is None:
@@ -240,7 +240,7 @@ def _erased_lookups(world: RequestWorld, target: Target) -> tuple[str, ...]:
 
 
 def _is_hidden(child: Restatement | Invalid | None) -> bool:
-    return isinstance(child, Restatement) and child.status.holds(conditions.SUCCEEDED)
+    return isinstance(child, Restatement) and child.status.is_true(conditions.SUCCEEDED)
 
 
 def _starts(part: Part, world: RequestWorld) -> bool:
@@ -265,10 +265,10 @@ def _with_child(dataset: str, target: Target | None, child: Restatement | Invali
         return Part(dataset, target, child, shown, blocked=True)
     status = child.status
     rows = status.result.rows_erased if status.result is not None else None
-    if not status.holds(conditions.SUCCEEDED):
+    if not status.is_true(conditions.SUCCEEDED):
         ready = status.condition(conditions.READY)
         verdict = ready.verdict if ready is not None else Verdict(Reason.QUEUED, Reason.QUEUED.meaning)
-        stopped = status.holds(conditions.STALLED) or status.value_of(conditions.SUCCEEDED) == FALSE
+        stopped = status.is_true(conditions.STALLED) or status.value_of(conditions.SUCCEEDED) == FALSE
         running = "Running" if status.phase == RestatementPhase.RUNNING else "Waiting"
         shown = _shown(dataset, name, "Blocked" if stopped else running, verdict)
         return Part(dataset, target, child, shown, blocked=stopped)
@@ -452,7 +452,7 @@ def events(name: str, old: RestatementStatus, new: RestatementStatus) -> tuple[E
     was, now = old.condition(conditions.READY), new.condition(conditions.READY)
     found: list[Event] = []
     if now is not None and (was is None or (was.status, was.reason) != (now.status, now.reason)):
-        found.append(Event("Restatement", name, now.verdict, warning=new.holds(conditions.STALLED)))
+        found.append(Event("Restatement", name, now.verdict, warning=new.is_true(conditions.STALLED)))
     before, after = old.condition(conditions.ERASED), new.condition(conditions.ERASED)
     if after is not None and (before is None or before.reason != after.reason):
         found.append(Event("Restatement", name, after.verdict, warning=after.reason == Reason.ERASURE_OVERDUE))

@@ -475,7 +475,7 @@ def _parsed(lean: dict[str, Any]) -> Restatement | Invalid:
 def _is_done(metadata: Body, status: RestatementStatus) -> bool:
     """Whether its status is final, unless the table is rolled back or the Restatement is undone."""
     return (
-        status.holds(SUCCEEDED)
+        status.is_true(SUCCEEDED)
         and status.observed_generation == metadata.get("generation", 0)
         and "deletionTimestamp" not in metadata
     )

@@ -427,7 +427,7 @@ def _means_the_same(restatement: Restatement, result: RequestResult, run_history
     """
     if restatement.spec.rows is None or result.requested_time == restatement.created:
         return True
-    if restatement.status.holds(SUCCEEDED):
+    if restatement.status.is_true(SUCCEEDED):
         return True
     answer = run_history.answer(restatement.key) if isinstance(run_history.state, Succeeded) else None
     return answer is not None and answer.succeeded

@@ -240,7 +240,7 @@ def _events(name: str, old: RestatementStatus, new: RestatementStatus) -> tuple[
     assert now is not None
     if was is not None and (was.status, was.reason, old.phase) == (now.status, now.reason, new.phase):
         return ()
-    stalled = new.holds(conditions.STALLED)
+    stalled = new.is_true(conditions.STALLED)
     ended = new.value_of(conditions.SUCCEEDED) != conditions.UNKNOWN
     members = (new.result.group_size or 1) if new.result is not None else 1
     if ended and not stalled and members > EVENTS_FOR_GROUPS_UP_TO:

@@ -76,7 +76,7 @@ class Status(ApiModel):
         """A condition by its type; None: it is not set."""
         return next((c for c in self.conditions or () if c.type == type), None)
 
-    def holds(self, type: str) -> bool:
+    def is_true(self, type: str) -> bool:
         """Whether a condition is True."""
         return self.value_of(type) == "True"
 

@@ -82,7 +82,7 @@ def test_a_condition_is_found_by_its_type() -> None:
         RestatementStatus, {"conditions": [{**READY, "status": "False"}, {**READY, "type": "Erased"}]}
     )
 
-    assert (status.holds("Ready"), status.holds("Erased"), status.holds("Stalled")) == (False, True, False)
+    assert (status.is_true("Ready"), status.is_true("Erased"), status.is_true("Stalled")) == (False, True, False)
     assert (status.value_of("Ready"), status.value_of("Stalled")) == ("False", None)
 
 
