@@ -95,7 +95,7 @@ def step_of(reason: Reason) -> UserStep:
             | Reason.BUFFER_CLAIMED | Reason.TABLE_IN_OTHER_TABLE | Reason.BUFFER_SHARED | Reason.QUEUE_NOT_FOUND
             | Reason.QUEUE_SHARED | Reason.OOM_KILLED | Reason.LAUNCHER_NOT_AVAILABLE | Reason.INVALID_WINDOW
             | Reason.WINDOW_NEVER_OPENS | Reason.SOURCE_SUSPENDED | Reason.CLUSTER_NOT_FOUND | Reason.TOPIC_NOT_FOUND
-            | Reason.OFFSETS_LOST | Reason.INVALID_SCHEMA
+            | Reason.OFFSETS_LOST | Reason.INVALID_SCHEMA | Reason.INVALID_HOLD
         ):  # fmt: skip
             return UserStep.EDIT
         case (
@@ -107,7 +107,7 @@ def step_of(reason: Reason) -> UserStep:
             | Reason.MESSAGE_TOO_LARGE | Reason.MESSAGE_REFUSED | Reason.CURSOR_UNREADABLE | Reason.INLET_SILENT
             | Reason.BROKER_AWAY | Reason.SOURCE_DENIED | Reason.SOURCE_REPLACED | Reason.REGISTRY_AWAY
             | Reason.NO_SCHEMA_REGISTRY | Reason.EPOCH_LOG_UNREADABLE | Reason.SOURCE_FAILED | Reason.DATASETS_BLOCKED
-            | Reason.VALUES_NOT_DELETED | Reason.REQUESTER_NOT_ALLOWED
+            | Reason.VALUES_NOT_DELETED | Reason.REQUESTER_NOT_ALLOWED | Reason.LEGAL_HOLD
         ):  # fmt: skip
             return UserStep.DESCRIBE
         case (
@@ -325,7 +325,7 @@ def why(kind: str, document: Document, related: Related, place: ResourcePlace) -
         return _answer([unread], subject, place, Related())
     findings = list(_of_conditions(status))
     if isinstance(status, DatasetStatus):
-        findings += [*_of_parts(status), *_of_buffer(status)]
+        findings += [*_of_parts(status), *_of_holds(status), *_of_buffer(status)]
     if isinstance(status, VacuumPolicyStatus):
         findings += _of_entries(status)
     if not findings:
@@ -374,6 +374,13 @@ def _of_parts(status: DatasetStatus) -> Iterator[Wait]:
             wait = finding(part, Verdict(said.reason, said.message or ""))
             if wait.step is not UserStep.NOTHING:
                 yield wait
+
+
+def _of_holds(status: DatasetStatus) -> Iterator[Wait]:
+    """Of a Dataset: the holds that are not in force yet, or not any more."""
+    for hold in status.holds or ():
+        if hold.active is False:
+            yield Wait(f"hold/{hold.name}", Verdict("HoldNotInForce", hold.message or ""), UserStep.DESCRIBE)
 
 
 def _of_buffer(status: DatasetStatus) -> Iterator[Wait]:

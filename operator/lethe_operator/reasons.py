@@ -101,6 +101,16 @@ class Reason(StrEnum):
         "HeadAccepted",
         "The operator accepted the annotation lethe.dev/accept-head. Work continues from the head or table that it names.",
     )
+    INVALID_HOLD = (
+        "InvalidHold",
+        "The filter of one of spec.holds is not a condition on the columns of the table. The message names the hold. No vacuum "
+        "and no Erase of the Dataset starts until it is corrected.",
+    )
+    LEGAL_HOLD = (
+        "LegalHold",
+        "A hold of the Dataset covers rows that would be removed. The message names the hold, and until when it lasts. What "
+        "waits goes on by itself when the hold has ended or is removed.",
+    )
     BUFFER_OVERLAPS_TABLE = (
         "BufferOverlapsTable",
         "The buffer is inside the table's location, or the table's location is inside the buffer.",

@@ -87,6 +87,13 @@ ACCEPTED = {
         {"rowCount": {"min": 0, "max": 10, "ofLast": 5, "atLeastPercent": 50, "atMostPercent": 200}},
         {"condition": "a > 3"},
     ),
+    "holds": dataset_manifest(
+        holds=[
+            {"name": "all"},
+            {"name": "case-7", "filter": "v > 3", "until": "2027-03-31T00:00:00Z", "reason": "case 7"},
+            {"name": "zone", "until": "2027-03-31T00:00:00.5+02:00"},
+        ]
+    ),
     "tombstones alone": dataset_manifest(deletes="Ledger"),
     "deletion vectors": dataset_manifest(
         deletes="DeletionVectors",
@@ -420,6 +427,16 @@ REFUSED = {
     "a set without values": (checks({"values": {"column": "a", "allowed": []}}), "spec.checks[0].values.allowed"),
     "a number of rows without a limit": (checks({"rowCount": {"ofLast": 3}}), "one of min, max, atLeastPercent"),
     "a check that does what nobody knows": (checks({"notNull": ["a"], "onFailure": "Ignore"}), '"Refuse", "Hold"'),
+    "two holds of one name": (
+        dataset_manifest(holds=[{"name": "a"}, {"name": "a", "filter": "v = 1"}]),
+        "Duplicate value",
+    ),
+    "a hold that a status cannot name": (dataset_manifest(holds=[{"name": "Case 7"}]), "spec.holds[0].name"),
+    "a hold without a time zone": (
+        dataset_manifest(holds=[{"name": "a", "until": "2027-03-31T00:00:00"}]),
+        "spec.holds[0].until",
+    ),
+    "a hold until some day": (dataset_manifest(holds=[{"name": "a", "until": "next year"}]), "spec.holds[0].until"),
     "more checks than a Dataset may have": (checks(*[{"notNull": ["a"]}] * 33), "must have at most 32 items"),
     "checks of files that are registered": (
         checks({"notNull": ["a"]}, consolidation={"mode": "Register"}),

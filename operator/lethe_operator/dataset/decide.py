@@ -33,6 +33,7 @@ from lethe_operator.dataset.consolidation import (
     decide_reanchor,
 )
 from lethe_operator.erasure.decide import ErasuresChoice, decide_erasures
+from lethe_operator.guards import holds
 from lethe_operator.guards import preconditions as buffer_guard
 from lethe_operator.guards.preconditions import blocker
 from lethe_operator.reasons import Reason
@@ -73,6 +74,7 @@ from lethe_operator.runs.spec import (
     care_for_warm_driver,
     in_cluster,
     seeing,
+    under_holds,
     with_engine,
     within_boundary,
 )
@@ -186,6 +188,7 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
         Verdict(Reason.PAUSED, "The annotation lethe.dev/paused is set.", transient=True) if dataset.paused else None
     )
     held = blocked or paused
+    current, invalid = holds.holds_now(dataset, now), holds.invalid_hold(dataset, world.table)
     run_histories = RunHistories(dataset, world.runs, settings)
     standings = [
         (r, assess(RestatementContext(r, dataset, world, held, run_histories.of(r), now, settings)))
@@ -197,8 +200,8 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
     standings = [(r, _in_queue(r, s, queued, quick)) for r, s in standings]
     consolidation = decide_consolidation(dataset, world, held, now, settings)
     reanchor = decide_reanchor(dataset, world, now, settings)
-    vacuum = decide_vacuum(dataset, world, held, now, settings)
-    erasures = decide_erasures(dataset, world, held, now, settings)
+    vacuum = decide_vacuum(dataset, world, held or invalid, now, settings)
+    erasures = decide_erasures(dataset, world, held or invalid, now, settings)
     may_start = held is None and not dataset.meta.deleting
     group = None if _committing(world) else restatements_launch(dataset, world, queued)
     asked = None if spec.is_asked(world) else restatements_launch(dataset, world, quick, Engine.COMMITTER)
@@ -218,7 +221,7 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
     runs = run_history.entries(world.runs, view, old_runs, now)
     latest = (consolidation.latest, vacuum.latest, erasures.latest, reanchor.latest)
     decided = dataset_status.DatasetDecisions(
-        blocked, latest, _consolidation_decision(consolidation, turns, may_start), vacuum, runs
+        blocked, latest, _consolidation_decision(consolidation, turns, may_start), vacuum, runs, invalid
     )
     status = dataset_status.status(dataset, world, decided, now)
     changed = restatement_status.changes(standings, now, _visibility(dataset, world, settings))
@@ -235,13 +238,16 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
         _needed(world, run_histories, standings, (consolidation, erasures, reanchor), vacuum),
     )
     over = expired(standings, now)
-    unwanted = _unwanted(world, standings)
+    unwanted = tuple(dict.fromkeys((*_unwanted(world, standings), *holds.to_stop(world, current))))
     cared = care_for_warm_driver(world, unwanted, now)
     return Actions(
         dataset_status=status,
         restatement_statuses=changed.statuses,
         policy_entries=vacuum.entries,
-        launches=tuple(within_boundary(with_engine(x, dataset, world, settings), settings) for x in turns.launches),
+        launches=tuple(
+            under_holds(within_boundary(with_engine(x, dataset, world, settings), settings), current)
+            for x in turns.launches
+        ),
         remind=(*spec.forgotten(world), *cared.remind) if may_start else (),
         withdraw=(*spec.withdrawn(world), *cared.withdraw),
         cancel=cared.cancel,
@@ -263,6 +269,7 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
             cared.look_again,
             world.next_expiry,
             source_status.look_again(dataset, now),
+            holds.next_end(dataset, now),
             changed.look_again,
             over.look_again,
             *(s.look_again for _, s in standings),

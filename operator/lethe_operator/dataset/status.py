@@ -35,6 +35,7 @@ from lethe_operator import conditions
 from lethe_operator.dataset.consolidation import ConsolidationDecision
 from lethe_operator.erasure import decide as erasure_status
 from lethe_operator.guards import preconditions
+from lethe_operator.guards.holds import holds_status
 from lethe_operator.guards.preconditions import accepts_other_table, another_table
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -94,6 +95,8 @@ class DatasetDecisions:
     vacuum: VacuumChoice
     runs: tuple[RunEntry, ...]
     """`status.runs`."""
+    invalid_hold: Verdict | None = None
+    """Why no run may remove rows; None: runs may."""
 
 
 def status(dataset: Dataset, world: Observation, decided: DatasetDecisions, now: datetime) -> DatasetStatus:
@@ -116,6 +119,7 @@ def status(dataset: Dataset, world: Observation, decided: DatasetDecisions, now:
         batches=batches,
         tombstones=tombstones,
         erasures=erasures,
+        holds=holds_status(dataset, world, decided.invalid_hold, now) or None,
         runs=decided.runs,
     )
 
@@ -217,6 +221,8 @@ def _main(dataset: Dataset, world: Observation, decided: DatasetDecisions) -> tu
     blocker, vacuum = decided.blocker, decided.vacuum
     if blocker is not None:
         return conditions.not_ready(blocker)
+    if decided.invalid_hold is not None:
+        return conditions.stalled(decided.invalid_hold)
     if isinstance(world.buffer, Unavailable):
         return conditions.not_ready(world.buffer)
     for state in decided.latest:

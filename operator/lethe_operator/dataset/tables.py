@@ -28,17 +28,20 @@ from lethe.contract.status import TableStatus
 from lethe.guards import claim as guards
 from lethe.guards.boundary import PATH_PROPERTIES
 from lethe.iceberg import catalogs, facts, run_documents
+from lethe.iceberg.holds import Holds
 from lethe.ledger.ledger import BatchEntry, Ledger, RequestEntry, apart, get_many
 from lethe.ledger.lineage import Resolution, Snapshot, last_ledger, shows_again
 from lethe.ledger_store import Loaded
 from lethe.storage.properties import require_safe_table
 from lethe.vacuum.housekeeping import keeps_files
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.schema import Schema
 
 from lethe_operator.cluster.time_limit import Limiter, scrubbed, unavailable
 from lethe_operator.dataset.buffer_events import EventSources
 from lethe_operator.dataset.listing import ListingRequest, Listings
 from lethe_operator.dataset.pointers import OpenCatalogs, Pointer, Pointers, service_of
+from lethe_operator.guards.holds import digest
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import (
@@ -135,7 +138,7 @@ BATCHES_AGAIN_SECONDS: Final = 3600.0
 class _CachedTable:
     """A table at one metadata location."""
 
-    found: tuple[str, str]
+    found: tuple[str, str, str]
     """The Dataset's UID and the location."""
     view: TableView
     for_listings: Mapping[str, BatchEntry]
@@ -427,7 +430,7 @@ class TableReader:
         if pointer.location is None:
             return NoTable(properties.get("warehouse", "")) if dataset.meta.full_name in self._absent else None
         kept = self._views.get(dataset.meta.full_name)
-        return kept.view if kept is not None and kept.found == (dataset.meta.uid, pointer.location) else None
+        return kept.view if kept is not None and kept.found == _key(dataset, pointer.location) else None
 
     def _load(
         self, dataset: Dataset, properties: dict[str, str], polled: Pointer | None
@@ -451,13 +454,13 @@ class TableReader:
             return NoTable(properties.get("warehouse", ""))
         self.pointers.record(dataset, Pointer(table.metadata_location, asked))
         self._absent.discard(dataset.meta.full_name)
-        key = (dataset.meta.uid, table.metadata_location)
+        key = _key(dataset, table.metadata_location)
         kept = self._views.get(dataset.meta.full_name)
         if kept is not None and kept.found == key:
             return kept.view
         seen = facts.observe(table, dataset.spec.batch_column)
         try:
-            view = view_of(seen, table.io)
+            view = replace(view_of(seen, table.io), invalid_hold=_invalid_hold(dataset, table.schema()))
         except LedgerError as e:
             if e.reason != Reason.LEDGER_LOST:
                 raise
@@ -478,6 +481,19 @@ def _lost(dataset: Dataset, table_facts: facts.TableFacts, message: str) -> Lost
     known = before if before is not None and before.uuid == table_facts.uuid else TableStatus()
     last = last_ledger(table_facts.snapshots, known.ledger, known.sequence_number)
     return LostLedger(Reason.LEDGER_LOST, message, table_facts.uuid, table_facts.head_id or 0, last, transient=False)
+
+
+def _key(dataset: Dataset, location: str) -> tuple[str, str, str]:
+    """What a view depends on: the table's metadata, and the filters that it is compared with."""
+    return dataset.meta.uid, location, digest(dataset.spec.holds)
+
+
+def _invalid_hold(dataset: Dataset, schema: Schema) -> str | None:
+    try:
+        Holds.of(dataset.spec.holds, schema)
+    except InputError as e:
+        return e.message
+    return None
 
 
 def view_of(table_facts: facts.TableFacts, io: Any) -> TableView:

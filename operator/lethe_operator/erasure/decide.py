@@ -127,6 +127,8 @@ def _lets_go(blocker: ErasureBlocker, view: TableView, now: datetime, due: bool)
             return due or int(blocker.name) not in view.snapshot_ids
         case BlockerKind.TABLE_PROPERTY:
             return not view.keeps_files
+        case BlockerKind.HOLD:
+            return True  # of rows that have left the head since
         case BlockerKind.STAGED_SNAPSHOT:
             return int(blocker.name) not in view.snapshot_ids
         case (
@@ -139,6 +141,28 @@ def _lets_go(blocker: ErasureBlocker, view: TableView, now: datetime, due: bool)
             return False  # only the storage knows
         case _:
             assert_never(blocker.kind)
+
+
+def is_held(erasure: Erasure) -> bool:
+    """Whether the last vacuum left rows of an erasure in data files because holds cover some of them."""
+    return not erasure.is_purged and any(b.kind is BlockerKind.HOLD for b in erasure.blockers)
+
+
+def held_beyond_deadline(ledger: Ledger, now: datetime) -> str:
+    """A message about the erasures that holds keep open beyond their deadlines; "": there are none."""
+    late = [e for e in ledger.open_erasures if is_held(e) and _outlasts(e, now)]
+    if not late:
+        return ""
+    name = name_of(late[0].restatement)
+    others = f" and {len(late) - 1} more" if len(late) > 1 else ""
+    due = timestamp(late[0].evict_by) if late[0].evict_by is not None else ""
+    return f"Restatement {name}{others}: bytes must be gone by {due}. {_progress(late[0])[2]}"
+
+
+def _outlasts(erasure: Erasure, now: datetime) -> bool:
+    ends = [b.until for b in erasure.blockers if b.kind is BlockerKind.HOLD]
+    due = erasure.evict_by
+    return due is not None and (due <= now or any(until is None or until > due for until in ends))
 
 
 def is_overdue(erasure: Erasure, now: datetime) -> bool:
@@ -228,12 +252,16 @@ def of_open(erasure: Erasure, now: datetime) -> ErasureState:
     )
     status, reason, text = _progress(erasure)
     if erasure.evict_by is not None and is_overdue(erasure, now):
-        status, reason = conditions.FALSE, Reason.ERASURE_OVERDUE
+        status, reason = conditions.FALSE, reason if is_held(erasure) else Reason.ERASURE_OVERDUE
         text = f"The erasure was due at {timestamp(erasure.evict_by)}. {text}"
     return ErasureState(Condition.of(conditions.ERASED, status, reason, text), shown)
 
 
 def _progress(erasure: Erasure) -> tuple[ConditionStatus, Reason, str]:
+    if is_held(erasure):
+        by = ", ".join(str(b) for b in erasure.blockers)
+        text = f"The table's data files contain the rows, and no vacuum may purge all of them: {by}. "
+        return conditions.FALSE, Reason.LEGAL_HOLD, f"{text}It goes on by itself when that has ended."
     if not erasure.is_purged:
         text = "Data files of the table contain the rows until a vacuum purges them."
         return conditions.FALSE, Reason.ROWS_IN_TABLE, text
@@ -322,8 +350,8 @@ def of_dataset(ledger: Ledger, now: datetime) -> ErasureCounts:
 
 
 def overdue(ledger: Ledger, now: datetime) -> str:
-    """A message about the overdue erasures and what blocks the first one; "": none is overdue."""
-    late = [e for e in ledger.open_erasures if is_overdue(e, now)]
+    """A message about the overdue erasures and what blocks the first one; "": none is overdue, or holds keep them all."""
+    late = [e for e in ledger.open_erasures if is_overdue(e, now) and not is_held(e)]
     if not late:
         return ""
     name = name_of(late[0].restatement)

@@ -144,6 +144,8 @@ class TableView:
     """Its properties forbid to expire snapshots and to delete files (`gc.enabled`)."""
     ledger_uri: str | None = None
     """URI of the ledger's root; None: the empty ledger."""
+    invalid_hold: str | None = None
+    """Why a filter of spec.holds of the Dataset does not fit its columns; None: all fit."""
     unsafe: str | None = None
     """Why no run may open it: the message about a property that names a class or a host; None: there is no such property."""
 

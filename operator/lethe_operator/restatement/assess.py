@@ -25,7 +25,8 @@ from typing import Final, assert_never
 from lethe.base.names import matches_any
 from lethe.base.verdict import Verdict
 from lethe.buffer.digest import BufferDigest, WaitingBatch
-from lethe.contract.result import RequestOutcome
+from lethe.contract.result import LEGAL_HOLD, RequestOutcome, RequestResult
+from lethe.contract.settings import Operation
 from lethe.ledger.lineage import shown_again_since
 from lethe.uri import overlap
 
@@ -33,6 +34,7 @@ from lethe_operator.actions import earliest
 from lethe_operator.conditions import FALSE, SUCCEEDED, UNKNOWN, timestamp
 from lethe_operator.erasure import decide as erasure_status
 from lethe_operator.guards import permissions
+from lethe_operator.guards.holds import digest, holds_now, invalid_hold, next_end
 from lethe_operator.guards.preconditions import misplaced
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -382,6 +384,7 @@ def _wanted(context: RestatementContext) -> Assessment:
             _outside(restatement, settings)
             or _refused(restatement, dataset, world)
             or without_list(restatement, run_history.earlier_request, now)
+            or _without_valid_holds(restatement, dataset, world)
             or not_yet(restatement, dataset, world, settings)
         )
     if refused is not None:
@@ -401,6 +404,14 @@ def _wanted(context: RestatementContext) -> Assessment:
 def _outside(restatement: Restatement, settings: Settings) -> Assessment | None:
     outside = permissions.of_restatement(restatement, settings.boundaries.of(restatement.meta.namespace))
     return stalled(outside) if outside is not None else None
+
+
+def _without_valid_holds(restatement: Restatement, dataset: Dataset, world: Observation) -> Assessment | None:
+    """The assessment of a Restatement that may remove rows, while it is unknown which rows holds cover."""
+    if restatement.spec.operation is not Operation.ERASE and not restatement.by_keys:
+        return None
+    invalid = invalid_hold(dataset, world.table)
+    return stalled(invalid) if invalid is not None else None
 
 
 def _refused(restatement: Restatement, dataset: Dataset, world: Observation) -> Assessment | None:
@@ -481,6 +492,8 @@ def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assess
         case RequestOutcome.REFUSED:
             assert mine is not None
             return id_lists.with_list(stalled(mine.verdict, final=True), mine)
+        case RequestOutcome.POSTPONED if mine is not None and mine.reason == LEGAL_HOLD:
+            return _under_hold(context, mine, undoes)
         case RequestOutcome.POSTPONED:
             assert mine is not None
             verdict = mine.verdict.adding(f"The operator retries at {at:%H:%M:%SZ}.")
@@ -493,6 +506,21 @@ def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assess
     if at > context.now:
         assessment = Assessment(RestatementPhase.QUEUED, UNKNOWN, verdict, look_again=at)
     return id_lists.with_list(assessment, mine)
+
+
+def _under_hold(context: RestatementContext, mine: RequestResult, undoes: str) -> Assessment:
+    """Assess a Restatement of which a run has found that holds cover rows that it would remove.
+
+    Under the same holds another run would find the same, so the next one starts when they change or end.
+    """
+    run, holds = context.run_history.run, holds_now(context.dataset, context.now)
+    intent = run.intent if run is not None else None
+    if intent is not None and digest(intent.holds) == digest(holds):
+        return Assessment(
+            RestatementPhase.QUEUED, UNKNOWN, mine.verdict, look_again=next_end(context.dataset, context.now)
+        )
+    text = "The holds of the Dataset have changed since its last run. It is started again."
+    return _queued(context, context.now, undoes, Verdict(Reason.QUEUED, text))
 
 
 def _queued(context: RestatementContext, since: datetime, undoes: str, verdict: Verdict) -> Assessment:

@@ -17,6 +17,7 @@ from lethe.buffer.digest import BufferDigest, WaitingBatch
 from lethe.buffer.notifications import Written
 from lethe.buffer.promotion import FILES_AT_MOST, OBJECTS_AT_MOST
 from lethe.contract.dataset import PodSize, RunTemplate
+from lethe.contract.hold import HoldSpec
 from lethe.contract.run import (
     AcceptedHead,
     AllowedOperation,
@@ -103,6 +104,17 @@ def within_boundary(launch: Launch, settings: Settings) -> Launch:
         if part is not None and part.deletes is Deletes.AUTO and not may_write_deletes(boundary):
             run = run.model_copy(update={name: part.model_copy(update={"deletes": Deletes.LEDGER})})
     return replace(launch, run=run)
+
+
+def under_holds(launch: Launch, holds: tuple[HoldSpec, ...]) -> Launch:
+    """With the current holds, also for an intent that was stored under others, if the run may remove rows from data files."""
+    match launch.run.family:
+        case RunFamily.RESTATEMENT | RunFamily.VACUUM:
+            return replace(launch, run=launch.run.model_copy(update={"holds": holds}))
+        case RunFamily.CONSOLIDATION:
+            return launch
+        case _:
+            assert_never(launch.run.family)
 
 
 def writes_deletes(dataset: Dataset, view: TableView, settings: Settings) -> bool:

@@ -10,6 +10,7 @@ from lethe.contract.result import RunOutcome
 from lethe.contract.run import Maintenance, VacuumSpec
 from lethe.contract.vacuum_policy import VacuumPolicySpec
 
+from lethe_operator.guards.holds import digest, holds_now
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, ObservedRun, TableView
@@ -74,6 +75,11 @@ class VacuumContext:
         """The digest of the approved plan; "": none is approved."""
         return self.dataset.meta.annotations.get(APPROVE, "").strip()
 
+    @cached_property
+    def holds(self) -> str:
+        """The digest of the active holds. When it changes, another vacuum may purge more."""
+        return digest(holds_now(self.dataset, self.now))
+
     @property
     def has_work(self) -> bool:
         """Whether there is anything to purge."""
@@ -125,7 +131,7 @@ class VacuumContext:
 
     def state(self, batch_ids: tuple[str, ...]) -> str:
         """A digest of what a vacuum would work on; empty batch ids: on all tombstones."""
-        return state_of(self.view.ledger, batch_ids, self.rules.limits.max_bytes_per_run)
+        return state_of(self.view.ledger, batch_ids, self.rules.limits.max_bytes_per_run, self.holds)
 
     # --- run ids -----------------------------------------------------------------------------------------------------
 
@@ -191,11 +197,11 @@ class VacuumContext:
         if isinstance(answer, Later):
             return answer
         last = self.history.last
-        rest = rests_until(last, state_of(self.view.ledger)) if last is not None else None
+        rest = rests_until(last, state_of(self.view.ledger, holds=self.holds)) if last is not None else None
         if rest is not None and rest > self.now and not self.clocks_differ:
             text = f"The last vacuum found nothing to purge; the next one starts at {rest:%Y-%m-%d %H:%MZ}."
             return Later(Reason.NOTHING_LEFT, f"{sentence(answer.message)} {text}", rest)
-        key = str(self.view.head_id)
+        key = f"{self.view.head_id}\nholds {self.holds}" if self.holds else str(self.view.head_id)
         if last is not None and last.left:
             key = f"{key}\nafter {last.run_id}"
         key = self.next_key(key)

@@ -11,6 +11,7 @@ from lethe.contract.run import VacuumSpec
 from lethe.contract.status import LastVacuum, VacuumPlan, VacuumSpeed, VacuumStatus
 from lethe.ledger.ledger import Ledger
 
+from lethe_operator.guards.holds import digest
 from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, TableView
 from lethe_operator.runs.retry import MESSAGE_AT_MOST, outcome
 from lethe_operator.vacuum.triggers import UNMEASURED, measured_after
@@ -46,16 +47,17 @@ def rests_until(last: LastVacuum, state: str) -> datetime | None:
     return last.finish_time + timedelta(seconds=pause)
 
 
-def state_of(ledger: Ledger, batch_ids: Collection[str] = (), max_bytes: int | None = None) -> str:
+def state_of(ledger: Ledger, batch_ids: Collection[str] = (), max_bytes: int | None = None, holds: str = "") -> str:
     """A digest of what a vacuum would work on. While it stays the same, another vacuum or plan would hardly differ.
 
     Args:
         batch_ids: The batches that the vacuum is limited to; empty: all.
+        holds: The digest of the active holds.
     """
     of = ledger.statistics
     erasures = sorted(e.restatement for e in ledger.unpurged_erasures)
     facts = (of.tombstones, of.oldest_added_on, of.next_evict_by, of.tombstoned_rows, erasures, [*batch_ids], max_bytes)
-    return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{facts!r}{holds}".encode()).hexdigest()[:12]
 
 
 def history_of(status: VacuumStatus | None, runs: Iterable[ObservedRun], view: TableView | None) -> VacuumHistory:
@@ -79,11 +81,12 @@ def history_of(status: VacuumStatus | None, runs: Iterable[ObservedRun], view: T
 def _after(known: VacuumHistory, run: ObservedRun, attempt: Attempt, view: TableView) -> VacuumHistory:
     spec = run.intent.vacuum if run.intent else None
     result = attempt.result if isinstance(attempt.result, VacuumResult) else None
+    holds = digest(run.intent.holds) if run.intent is not None else ""
     assert attempt.finished is not None
     if result is not None and result.plan is not None and _is_another_plan(result, spec):
-        state = state_of(view.ledger, spec.batch_ids, spec.max_bytes) if spec is not None else ""
+        state = state_of(view.ledger, spec.batch_ids, spec.max_bytes, holds) if spec is not None else ""
         return replace(known, plan=plan_of(result.plan, state, attempt.job, attempt.finished))
-    state = state_of(view.ledger)
+    state = state_of(view.ledger, holds=holds)
     same = known.last is not None and known.last.state == state
     purged = _purged(result) if result is not None else not same
     idle_before = (known.last.idle_runs or 0) if known.last is not None and same else 0

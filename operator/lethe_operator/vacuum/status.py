@@ -25,7 +25,7 @@ from lethe.contract.vacuum_policy import VacuumPolicySpec
 from lethe_operator import conditions
 from lethe_operator.actions import Decision, Event, Launch
 from lethe_operator.conditions import EVICTION_ON_TIME, FALSE, TRUE, timestamp
-from lethe_operator.erasure.decide import overdue
+from lethe_operator.erasure.decide import held_beyond_deadline, overdue
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, ObservedRun
@@ -257,6 +257,8 @@ def on_time(
     ledger = context.view.ledger
     if missed := overdue(ledger, context.now):
         return Condition.of(EVICTION_ON_TIME, FALSE, Reason.EVICT_BY_MISSED, missed)
+    if held := held_beyond_deadline(ledger, context.now):
+        return Condition.of(EVICTION_ON_TIME, FALSE, Reason.LEGAL_HOLD, held)
     if context.deadline is not None:
         return _purged_on_time(dataset, policy, context.deadline, decision, context.now)
     verify_by = [e.evict_by for e in ledger.open_erasures if e.evict_by is not None]

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 from pydantic import ConfigDict, Field
 
 from lethe.contract.checks import CheckSpec
+from lethe.contract.hold import HoldSpec
 from lethe.contract.kubernetes import GIB, MIB, Bytes, Cpus, Uri, above_zero
 from lethe.contract.pod_template import PodTemplate
 from lethe.contract.schema import (
@@ -432,6 +433,8 @@ class DatasetSpec(ApiModel):
     """The Datasets from which this one is made. A Restatement with a subject that concerns one of them also concerns this
     one, whatever its labels.
     """
+    holds: Annotated[tuple[HoldSpec, ...], keyed_by("name", maximum=32)] = ()
+    """Legal holds: rows that vacuums and Erases must not remove. status.holds says from when each is in force."""
     restatements: Annotated[RestatementsSpec, StoredDefault()] = RestatementsSpec()
     consolidation: Annotated[ConsolidationSettings, StoredDefault()] = ConsolidationSettings()
     batch_tracking: Annotated[BatchTrackingSpec, StoredDefault()] = BatchTrackingSpec()

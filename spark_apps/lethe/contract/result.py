@@ -208,6 +208,12 @@ class VacuumPlanned(Recorded):
     next_evict_by: datetime | None = None
 
 
+LEGAL_HOLD: Final = "LegalHold"
+"""The reason of a request that waits because holds cover rows that it would remove. It changes nothing to try it again
+under the same holds.
+"""
+
+
 class RunOutcome(StrEnum):
     """How a run ended."""
 
@@ -326,6 +332,10 @@ class VacuumResult(RunResult):
     """For the next vacuum."""
     bytes_left: int = 0
     """Of these files."""
+    files_held: int = 0
+    """Files with rows to purge that stay as they are, because holds cover some of these rows."""
+    holds: tuple[str, ...] = ()
+    """The names of these holds."""
     plan: VacuumPlanned | None = None
     steps: int = 0
     """Commits."""

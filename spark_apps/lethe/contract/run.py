@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_camel
 from lethe.base.ids import kube_name
 from lethe.contract.checks import CheckSpec
 from lethe.contract.dataset import CreateSpec, NativeDeletesSpec, SnapshotsSpec, TableSpec
+from lethe.contract.hold import HoldSpec
 from lethe.contract.kubernetes import REQUESTED_BY
 from lethe.contract.settings import (
     BufferLayout,
@@ -422,6 +423,8 @@ class RunSpec(Document):
     """Update the table of batches."""
     boundary: RunBoundary | None = None
     """None: no limit."""
+    holds: tuple[HoldSpec, ...] = ()
+    """The holds that were active at the launch. They are in force for the whole run."""
     traceparent: str = ""
     """Of the span that started the run, as W3C Trace Context writes it; "": runs are not traced."""
     consolidation: ConsolidationSpec | None = None

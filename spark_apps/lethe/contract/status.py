@@ -360,11 +360,24 @@ class ErasureCounts(ApiModel):
     open: int | None = None
     """How many there are."""
     blocked: int | None = None
-    """Of these, erasures that a tag, branch, snapshot or object lock blocks."""
+    """Of these, erasures that a tag, branch, snapshot, object lock or hold blocks."""
     overdue: int | None = None
     """Of these, erasures whose deadline has passed."""
     next_due_time: Time | None = None
     """The earliest time by which bytes must be gone."""
+
+
+class HoldStatus(ApiModel):
+    """One hold of spec.holds."""
+
+    name: str
+    """Its name."""
+    active: bool | None = None
+    """Whether it is in force: no run that began without it may remove rows any more."""
+    until: Time | None = None
+    """When it ends by itself; unset: when it is removed."""
+    message: str | None = None
+    """Why it is not in force."""
 
 
 ENDED_RUNS_OF_A_KIND: Final = 3
@@ -417,6 +430,8 @@ class DatasetStatus(Status):
     batches: BatchCounts | None = None
     tombstones: TombstoneCounts | None = None
     erasures: ErasureCounts | None = None
+    holds: Annotated[tuple[HoldStatus, ...] | None, keyed_by("name", maximum=32)] = None
+    """The holds of spec.holds."""
     runs: Annotated[tuple[RunEntry, ...] | None, items(maximum=30)] = None
     """The active runs and the last few of each kind, the newest first."""
 
@@ -502,7 +517,7 @@ class ErasureStatus(ApiModel):
     vacuum_snapshot_id: int | None = None
     """The snapshot that removed the last of the rows from the table's data files."""
     blocked_by: Annotated[tuple[str, ...] | None, items(maximum=20)] = None
-    """The first 20 tags, branches, snapshots, object locks and objects that keep the bytes, and until when."""
+    """The first 20 tags, branches, snapshots, object locks, objects and holds that keep the bytes, and until when."""
     blocked_by_count: int | None = None
     """How many there are."""
     verified_time: Time | None = None

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Final
 
 from lethe.base import names
+from lethe.contract.hold import HoldSpec
 from lethe.contract.result import RequestResult
 from lethe.files.bounds import IdIndex
 from lethe.ledger.ledger import Ledger, get_many
@@ -21,6 +22,7 @@ from lethe.ledger.lineage import Snapshot
 from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker, PurgedFile
 from lethe.restatement.plan import recalled, version_of
 from lethe.vacuum.housekeeping import UNPUBLISHED_FOR
+from lethe.vacuum.plan import KeptFile
 
 DATA: Final = "data"
 DELETES: Final = "deletes"
@@ -194,7 +196,7 @@ def mark(
         clean_since = erasure.purged_at
         if clean_since is None and _has_left(open_erasure, history):
             by = _purging_snapshot(open_erasure, history)
-            erasure = replace(erasure, purged_by=by, purged_at=history.head_sequence_number, purged_time=now)
+            erasure = replace(erasure.reopened(), purged_by=by, purged_at=history.head_sequence_number, purged_time=now)
         if erasure != open_erasure.erasure:
             changed.append(erasure)
         key = (clean_since, open_erasure.by_records)
@@ -430,6 +432,29 @@ def run_of_note(name: str) -> str:
     """The id of the run, from the name of the file of a note."""
     match = _NOTE.fullmatch(name)
     return match[1] if match is not None else name
+
+
+def hold_blockers(
+    open_erasures: Iterable[OpenErasure], kept: Collection[KeptFile], holds: Iterable[HoldSpec]
+) -> dict[str, tuple[ErasureBlocker, ...]]:
+    """The holds that keep rows of erasures in data files of the head, by the key of the erasure.
+
+    Args:
+        kept: The files that a vacuum has left because of holds.
+        holds: Of the Dataset.
+    """
+    until = {h.name: h.until for h in holds}
+    blockers: dict[str, tuple[ErasureBlocker, ...]] = {}
+    for open_erasure in open_erasures:
+        ids = frozenset(open_erasure.result.batch_ids)
+        files = [f for f in kept if (open_erasure.by_records and f.has_deletes) or not ids.isdisjoint(f.ids)]
+        if files and not open_erasure.erasure.is_purged:
+            names_of_holds = sorted(frozenset[str]().union(*(f.holds for f in files)))
+            blockers[open_erasure.key] = tuple(
+                ErasureBlocker(BlockerKind.HOLD, n, until.get(n), "it covers rows in the table's data files")
+                for n in names_of_holds
+            )
+    return blockers
 
 
 def writer_blockers(

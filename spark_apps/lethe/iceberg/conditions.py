@@ -471,6 +471,10 @@ class RowCondition:
         """The condition that both are true."""
         return other if self.is_always_true else RowCondition(_Both(self.root, other.root), self.schema)
 
+    def either(self, other: "RowCondition") -> "RowCondition":
+        """The condition that at least one of the two is true."""
+        return RowCondition(_Either(self.root, other.root), self.schema)
+
     @property
     def is_always_true(self) -> bool:
         """Whether there is no filter, or only the constant true. Other conditions may be true for all rows as well."""

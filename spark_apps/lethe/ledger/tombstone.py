@@ -149,6 +149,8 @@ class BlockerKind(StrEnum):
     OBJECT = "Object"
     RUN = "Run"
     TABLE_PROPERTY = "TableProperty"
+    HOLD = "Hold"
+    """A hold of the Dataset. LEGAL_HOLD is one of the object store."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ class ErasureBlocker:
 
     kind: BlockerKind
     name: str
-    """Name of the tag, branch or property, id of the snapshot or run, URI of the object."""
+    """Name of the tag, branch, property or hold, id of the snapshot or run, URI of the object."""
     until: datetime | None = None
     """When it ends by itself; None: unknown."""
     why: str = ""
@@ -175,6 +177,7 @@ class ErasureBlocker:
             BlockerKind.OBJECT: "object",
             BlockerKind.RUN: "run",
             BlockerKind.TABLE_PROPERTY: "the table property",
+            BlockerKind.HOLD: "hold",
         }[self.kind]
         until = f" until {self.until:%Y-%m-%dT%H:%M:%SZ}" if self.until is not None else ""
         return f"{called} {self.name}{until}{f' ({self.why})' if self.why else ''}"

@@ -427,6 +427,21 @@ class PurgeStep:
 
 
 @dataclass(frozen=True)
+class KeptFile:
+    """A file with rows to purge that stays as it is, because holds cover some of these rows."""
+
+    path: str
+    holds: frozenset[str]
+    """The names of the holds."""
+    ids: frozenset[str]
+    """The ids of the tombstones of which it has rows."""
+    is_sure: bool
+    """False: it could not be searched, so `ids` are those that its bounds allow."""
+    has_deletes: bool
+    """Native deletes apply to it."""
+
+
+@dataclass(frozen=True)
 class PlanAgain:
     """The plan does not fit the head any more."""
 
@@ -439,6 +454,7 @@ def plan_purge(
     files_now: Collection[FileBounds],
     run: str,
     cleared: Collection[str] = (),
+    kept: Iterable[KeptFile] = (),
 ) -> PurgeStep | PlanAgain:
     """Decide whether the files written for `plan` may be committed on this ledger and this head.
 
@@ -447,6 +463,7 @@ def plan_purge(
         files_now: The data files of that head: those of the plan that remain, and all others that might hold rows of the
             tombstones, by this ledger.
         cleared: Paths of files that hold no rows of the tombstones, as a search of the files found.
+        kept: Files that stay because of holds.
     """
     if why := outdated((*plan.delete, *plan.rewrite), files_now):
         return PlanAgain(why)
@@ -455,8 +472,10 @@ def plan_purge(
         return PlanAgain("the tombstone of a batch was removed or set again since the plan")
     # Assess all files of this head again: a file added after the plan might hold rows of a tombstone, which then must stay. So
     # must a tombstone that was not in the plan or was set again.
-    remaining = [f for f in files_now if f.path not in plan.touched and f.path not in cleared]
-    still_there = Suspects(active.values()).covered(remaining)
+    searched = {f.path: f.ids for f in kept if f.is_sure}
+    settled = plan.touched.union(cleared, searched)
+    remaining = [f for f in files_now if f.path not in settled]
+    still_there = Suspects(active.values()).covered(remaining).union(*searched.values())
     gone = frozenset(key for key, t in active.items() if t.id not in still_there)
     vacuumed = tuple(applied[t.key] for t in plan.applied)
     purged_in_part = tuple(

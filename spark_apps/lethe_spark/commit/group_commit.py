@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import pyarrow as pa
 from lethe.base.errors import ConflictError, InputError, TransientError
 from lethe.base.verdict import Verdict
-from lethe.contract.result import RequestResult, RestatementGroupResult, RunOutcome
+from lethe.contract.result import LEGAL_HOLD, RequestResult, RestatementGroupResult, RunOutcome
 from lethe.contract.run import RestatementRequest, RunSpec
 from lethe.contract.settings import UnknownBatches
 from lethe.files.native_deletes import with_purged
@@ -332,10 +332,10 @@ def result_of(
     """The result of a run of a group. Reads the clock and logs; no other I/O.
 
     Raises:
-        TransientError: No request can be carried out now.
+        TransientError: No request can be carried out now, and none waits for a hold: another attempt would find the same hold.
     """
     results = tuple(_result_of_request(done, request) for request in requests)
-    if results and all(r.again for r in results):
+    if results and all(r.again for r in results) and not any(r.reason == LEGAL_HOLD for r in results):
         raise TransientError(results[0].reason, f"{results[0].message} Nothing was changed.")
     refused = [r for r in results if not r.succeeded]
     for r in refused:

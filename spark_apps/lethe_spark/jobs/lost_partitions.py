@@ -12,17 +12,21 @@ import logging
 from collections.abc import Collection
 from typing import Any, Final
 
-from lethe.contract.result import Phase
+from lethe.base.errors import TransientError
+from lethe.contract.hold import named
+from lethe.contract.result import LEGAL_HOLD, Phase
 from lethe.files.bounds import FileBounds, IdIndex
 from lethe.ingest.schema_fit import field_ids
 from lethe.ledger.ledger import Delta
 from lethe.ledger.tombstone import Tombstone
 from lethe.search.candidates import CandidateFile
+from lethe.search.covered import LeavingRows
 from pyiceberg.manifest import ManifestContent
 from pyroaring import FrozenBitMap64
 
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.table_state import Base, observe_base
+from lethe_spark.jobs.holds import covering
 from lethe_spark.jvm.commit import RewriteFiles
 from lethe_spark.jvm.data_files import (
     DataFile,
@@ -124,6 +128,7 @@ class _Moving:
         files = [f for f in base.files() if f.path in old]
         masked = self._masked(files)
         by_id = {t.id for t in masked}
+        self._require_no_hold(old)
         context.reporter.phase(Phase.WRITING, f"{len(tasks)} files of a dropped partition field")
         # Lethe's own deletes hide rows that an Undo must find. Those of others are applied for good.
         ours_off = [with_deletes(table, t, [d for d in each(t.deletes()) if not is_by_lethe(d)]) for t in tasks]
@@ -145,6 +150,21 @@ class _Moving:
         log.info("%s: %d files leave a partition spec whose column was dropped", table.full_name, len(tasks))
         # The commit has no `native`: for increments it is a rewrite, after which the same rows are hidden.
         return Intent(delta, change, None, masks_everything=base.is_masked, unfinished=True)
+
+    def _require_no_hold(self, paths: Collection[str]) -> None:
+        """Check that holds cover no row that native deletes hide: the deletes of other writers are applied for good.
+
+        Raises:
+            TransientError: `LegalHold`.
+        """
+        found = covering(self.context, self.base, [LeavingRows(path) for path in paths])
+        if found:
+            by = named(h for h in self.context.spec.holds if any(h.name in names for names in found.values()))
+            raise TransientError(
+                LEGAL_HOLD,
+                f"{self.table.full_name}: {len(found)} data files of a dropped partition field must be rewritten, and rows that "
+                f"deletes hide in them are covered by {by}. Nothing was changed. The run tries again.",
+            )
 
     def _masked(self, files: list[FileBounds]) -> list[Tombstone]:
         """The tombstones with native deletes that may have rows in these files."""

@@ -89,6 +89,8 @@ class CheckedErasures:
     """The current snapshot; None: the table is empty."""
     blockers: dict[str, list[ErasureBlocker]] = field(default_factory=dict)
     """What blocks the others, by key of the erasure."""
+    holds: Mapping[str, tuple[ErasureBlocker, ...]] | None = None
+    """The holds that keep rows of erasures in data files of the head, by key. None: the run did not look."""
     leftovers: int = 0
     """The number of files that no snapshot names and that may be removed."""
     is_outdated: bool = False
@@ -163,7 +165,7 @@ def close(
                 evidence = _evidence(base, seen, seen.claims[key], verification, expired)
                 written[key] = _written(base, evidence, seen.claims[key], verification, table_properties(context))
         context.step("after-record")
-        observed = [_observed(c, seen, verification.time) for k, c in same.items() if seen.blockers.get(k)]
+        observed = [_observed(c, seen, verification.time) for c in same.values()]
         changed = (e for e in observed if e != current[e.restatement])
         delta = Delta(
             own.run_id,
@@ -184,9 +186,12 @@ def close(
 
 
 def _observed(claim: OpenErasure, seen: CheckedErasures, now: datetime) -> Erasure:
+    blockers: Collection[ErasureBlocker] | None = seen.blockers.get(claim.key)
     if not claim.erasure.is_purged:
+        blockers = seen.holds.get(claim.key, ()) if seen.holds is not None else None
+    if blockers is None:
         return claim.erasure
-    return with_blockers(claim.erasure, seen.blockers.get(claim.key, ()), now, CHECK_AGAIN_SECONDS)
+    return with_blockers(claim.erasure, blockers, now, CHECK_AGAIN_SECONDS)
 
 
 def _closed(entry: RequestEntry, outcome: ErasureOutcome) -> RequestEntry:
@@ -226,7 +231,7 @@ def _written(
 
 
 def _outcome(claim: OpenErasure, seen: CheckedErasures) -> ErasureOutcome:
-    blockers = seen.blockers.get(claim.key, [])
+    blockers = [*(seen.holds or {}).get(claim.key, ()), *seen.blockers.get(claim.key, ())]
     return ErasureOutcome(
         restatement=claim.key,
         vacuum_snapshot_id=claim.erasure.purged_by,

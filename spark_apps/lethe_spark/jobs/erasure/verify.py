@@ -6,6 +6,7 @@ which erasures are closed: an erasure is closed after its record is written.
 """
 
 import logging
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
@@ -13,7 +14,7 @@ from lethe.base.errors import ConflictError, TransientError
 from lethe.contract.result import ErasureCheckResult, Phase, RunOutcome, VacuumResult
 from lethe.contract.run import RunKind, SnapshotLimits
 from lethe.decoder.process import NoDecoder
-from lethe.erasure.progress import open_erasures_of
+from lethe.erasure.progress import hold_blockers, open_erasures_of
 from lethe.erasure.record import holders, losing_ledger, property_blocker, snapshot_blockers, to_expire
 from lethe.iceberg.snapshot_files import Manifests, refs_of
 from lethe.ledger.ledger import Delta
@@ -21,6 +22,7 @@ from lethe.ledger.tombstone import BlockerKind, ErasureBlocker
 from lethe.search.object_versions import Storage, VersionsDenied, open_storage
 from lethe.uri import place, without_values
 from lethe.vacuum.housekeeping import keeps_files
+from lethe.vacuum.plan import KeptFile
 
 from lethe_spark.commit.ledger_commit import Intent, commit_on_ledger, safe_text
 from lethe_spark.commit.table_state import observe_base
@@ -64,8 +66,11 @@ def run(context: Run, table: IcebergTable, result: ErasureCheckResult) -> Erasur
     return settle(context, table, result)
 
 
-def settled(context: Run, table: IcebergTable, result: VacuumResult) -> VacuumResult:
+def settled(context: Run, table: IcebergTable, result: VacuumResult, kept: Collection[KeptFile] = ()) -> VacuumResult:
     """Check the erasures at the end of a vacuum. Never raises: the vacuum's commits stay, and the next check continues.
+
+    Args:
+        kept: The files that the vacuum left because of holds.
 
     Returns:
         The vacuum's result with the erasures.
@@ -74,14 +79,17 @@ def settled(context: Run, table: IcebergTable, result: VacuumResult) -> VacuumRe
     if spec is not None and spec.plan_only:
         return result
     try:
-        return settle(context, table, result)
+        return settle(context, table, result, kept)
     except Exception as e:
         log.warning("the erasures of %s were not checked; a later run tries again: %s", table.full_name, safe_text(e))
         return result
 
 
-def settle(context: Run, table: IcebergTable, result: V) -> V:
+def settle(context: Run, table: IcebergTable, result: V, kept: Collection[KeptFile] | None = None) -> V:
     """Check the erasures and close those that are verified.
+
+    Args:
+        kept: The files that the run left because of holds. None: it purged nothing, so it does not know.
 
     Returns:
         The run's result with the erasures.
@@ -94,12 +102,12 @@ def settle(context: Run, table: IcebergTable, result: V) -> V:
         Exception: What the storage raises.
     """
     try:
-        return _settle(context, table, result)
+        return _settle(context, table, result, kept)
     except NoDecoder as e:
         raise TransientError("ReadingFailed", f"{e}. The erasures were not checked.") from e
 
 
-def _settle(context: Run, table: IcebergTable, result: V) -> V:
+def _settle(context: Run, table: IcebergTable, result: V, kept: Collection[KeptFile] | None) -> V:
     ledger = observe_base(context, table).ledger
     count = len(ledger.open_erasures)
     if not count and not len(ledger.purged_files):
@@ -118,8 +126,12 @@ def _settle(context: Run, table: IcebergTable, result: V) -> V:
         due += _expire_due(context, table, manifests)
         storage = open_storage(table.location, observe_base(context, table).iceberg.io, table_properties(context))
         seen = _check_snapshots(context, table, manifests)
+        if kept is not None:
+            seen.holds = hold_blockers(seen.claims.values(), kept, context.spec.holds)
         if seen.free:
+            holds = seen.holds
             seen = _check_storage(context, table, manifests, storage)
+            seen.holds = holds
             clear_metadata(context, table, seen, storage, _due(context, seen))
         context.step("after-storage-asked")
         verification = verification_of(context, seen, storage)

@@ -10,8 +10,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 from lethe.base.errors import ConflictError, InputError, TransientError
-from lethe.contract.result import Phase, RequestResult
+from lethe.base.verdict import Verdict
+from lethe.contract.hold import HoldSpec
+from lethe.contract.hold import named as named_holds
+from lethe.contract.result import LEGAL_HOLD, Phase, RequestResult
 from lethe.contract.run import RestatementRequest
+from lethe.contract.settings import NativeDeletes
 from lethe.files.values import ValueKind, Values, ValueType
 from lethe.ingest.change_rows import Keyed
 from lethe.ingest.schema_fit import field_ids
@@ -19,6 +23,7 @@ from lethe.restatement.group import set_aside
 from lethe.restatement.plan import ErasedRows
 from lethe.search.candidates import CandidateFile, candidates, values_if_absent
 from lethe.search.columns import SearchableColumn, erased_column, key_columns
+from lethe.search.covered import LeavingRows
 from lethe.search.positions import AnyWanted, Wanted, WantedKeys, columns_of
 from pyroaring import FrozenBitMap64
 from pyspark.sql import DataFrame
@@ -27,6 +32,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from lethe_spark.commit.group_commit import Erased, Replacements
 from lethe_spark.commit.ledger_commit import Attempts, discard
 from lethe_spark.commit.table_state import Base
+from lethe_spark.jobs.holds import covering, holds_of
 from lethe_spark.jobs.restatement.lookup import Lookups
 from lethe_spark.jvm.data_files import (
     DataFile,
@@ -129,6 +135,8 @@ class RowEraser:
         files = self._searched(base, [r.key for r in requests if r.key not in aside])
         aside |= self._unsearchable(requests, files)
         asked = [r.key for r in requests if r.key not in aside]
+        aside |= self._held([r for r in requests if r.key in asked], self._hit(files, asked), base)
+        asked = [key for key in asked if key not in aside]
         hit = self._hit(files, asked)
         self.context.step("after-search")
         taken_out = {c.path: c.deletes for c in hit}
@@ -241,6 +249,34 @@ class RowEraser:
             if r.key in first
         }
 
+    def _held(
+        self, requests: Sequence[RestatementRequest], files: Sequence[CandidateFile], base: Base
+    ) -> dict[str, RequestResult]:
+        """Results of the requests that would remove rows which holds cover, by key. They wait until the holds end.
+
+        A Replay with keys in format version 3 only hides rows, which stay in their data files.
+
+        Args:
+            files: Those with wanted rows.
+        """
+        rewrites = self.table.format_version < NativeDeletes.DELETION_VECTORS.format_version
+        removing = [r for r in requests if r.rows is not None or rewrites]
+        if not self.context.spec.holds or not removing:
+            return {}
+        try:
+            holds_of(self.context, base)
+        except InputError as e:  # a request fails for good; this is about the Dataset
+            return {r.key: set_aside(r, replace(e.verdict, transient=True)) for r in removing}
+        aside: dict[str, RequestResult] = {}
+        for request in removing:
+            found = {c.path: self._found[c.path].get(request.key, _NOTHING) for c in files}
+            # A rewrite also leaves out the rows that native deletes hide.
+            leaving = [LeavingRows(path, positions=p, hidden=rewrites) for path, p in found.items() if p]
+            names = frozenset[str]().union(*covering(self.context, base, leaving).values())
+            if names:
+                aside[request.key] = set_aside(request, _held_by(request, names, self.context.spec.holds))
+        return aside
+
     def _fresh(
         self, keys: Sequence[str], deleted: Mapping[str, HiddenRows]
     ) -> tuple[dict[str, FrozenBitMap64], dict[str, int]]:
@@ -319,6 +355,13 @@ class RowEraser:
                 discard(self.table, survivors, Attempts())
                 raise
         return survivors
+
+
+def _held_by(request: RestatementRequest, names: Collection[str], holds: Iterable[HoldSpec]) -> Verdict:
+    by = named_holds(h for h in holds if h.name in names)
+    what = "replace" if request.by_keys else "erase"
+    text = f"rows that it would {what} are covered by {by}. Nothing was removed. It goes on when they are not covered any more."
+    return Verdict(LEGAL_HOLD, f"Restatement {request.name}: {text}", transient=True)
 
 
 def _not_searchable(request: RestatementRequest, why: str) -> InputError:

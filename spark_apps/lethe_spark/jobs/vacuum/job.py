@@ -36,7 +36,7 @@ from lethe.vacuum.housekeeping import (
     plan_orphans,
     shown,
 )
-from lethe.vacuum.plan import out_of_time
+from lethe.vacuum.plan import KeptFile, out_of_time
 
 from lethe_spark.commit.ledger_commit import Committed, Intent, NothingToCommit, commit_on_ledger, noted_run, safe_text
 from lethe_spark.commit.opening import open_table
@@ -338,14 +338,15 @@ def run(context: RunContext) -> VacuumResult:
         return planned(context, table, _only_planned(context, surveyed), time_is_up)
     with noted_run(context, table, None):
         leave_lost_specs(context, table)
-        result = _purged(context, table, spec, time_is_up)
-    if isinstance(result, NotApproved):
-        return planned(context, table, result.planned, time_is_up)
+        purged = _purged(context, table, spec, time_is_up)
+    if isinstance(purged, NotApproved):
+        return planned(context, table, purged.planned, time_is_up)
+    result, kept = purged.result, purged.kept
     if spec.expire_snapshots:
         # Purged files are deleted from the storage when the last snapshot that names them expires.
         result = expired(context, table, result, spec.snapshots)
     result = after_expiry(context, table, result, time_is_up)
-    return finished(context, table, erasure.settled(context, table, result))
+    return finished(context, table, erasure.settled(context, table, result, kept))
 
 
 def _limited(spec: VacuumSpec) -> Callable[[], str]:
@@ -401,9 +402,18 @@ class NotApproved:
     """Says so, with the new plan."""
 
 
+@dataclass(frozen=True)
+class Purged:
+    """The rows are purged, as far as limits and holds allow."""
+
+    result: VacuumResult
+    kept: tuple[KeptFile, ...]
+    """The files that stay because of holds."""
+
+
 def _purged(
     context: RunContext, table: SparkTable, spec: VacuumSpec, time_is_up: Callable[[], str]
-) -> VacuumResult | NotApproved:
+) -> Purged | NotApproved:
     """Purge, then do the maintenance steps that commit."""
     for _ in range(PLANS):
         context.reporter.phase(Phase.SCAN)
@@ -415,7 +425,8 @@ def _purged(
             break
     else:
         raise files_kept_changing(table, 0)
-    return before_expiry(context, table, _result(context, purging), time_is_up)
+    kept = tuple(purging.held.values()) if purging is not None else ()
+    return Purged(before_expiry(context, table, _result(context, purging), time_is_up), kept)
 
 
 def _only_planned(context: RunContext, found: Survey | None) -> VacuumResult:
@@ -460,6 +471,8 @@ def _result(context: RunContext, purging: Purging | None) -> VacuumResult:
             "rows_purged": tally.rows,
             "files_left": len(purging.left),
             "bytes_left": sum(f.size for f in purging.left),
+            "files_held": len(purging.held),
+            "holds": tuple(sorted(frozenset[str]().union(*(h.holds for h in purging.held.values())))),
             "plan": purging.survey.planned,
             "steps": tally.steps,
             "files_in_vain": tally.files_in_vain,

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from lethe.base.errors import ConflictError, InputError
+from lethe.contract.hold import named
 from lethe.contract.result import Phase
 from lethe.contract.run import VacuumSpec
 from lethe.files.bounds import FileBounds
@@ -25,8 +26,10 @@ from lethe.ledger.tombstone import Tombstone
 from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
 from lethe.purge.source import RowIds, with_row_ids
 from lethe.search.candidates import CandidateFile, Survey, Suspect, candidate, traits_of
+from lethe.search.covered import LeavingRows
 from lethe.vacuum.plan import (
     ROW_IDS_SINCE,
+    KeptFile,
     PlanAgain,
     VacuumPlan,
     also_purged,
@@ -43,6 +46,7 @@ from pyroaring import FrozenBitMap64
 
 from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.table_state import Base, observe_base
+from lethe_spark.jobs.holds import covering
 from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, RewriteFiles, RowDelta
 from lethe_spark.jvm.data_files import (
     DataFile,
@@ -378,18 +382,19 @@ def intent(
     run: str,
     files_now: Collection[FileBounds],
     cleared: Collection[str],
+    kept: Collection[KeptFile],
 ) -> Intent[StepOutcome] | NothingToCommit[StepOutcome]:
     """PURGE METADATA: plan the commit of a step. Called for each attempt to commit.
 
     Args:
-        files_now, cleared: As `lethe.vacuum.plan.plan_purge`.
+        files_now, cleared, kept: As `lethe.vacuum.plan.plan_purge`.
     """
     plan = step.plan
     if (
         base.facts.format_version != step.format_version
     ):  # since version 3 rows have ids, which the files would have to store
         return NothingToCommit(StepOutcome("the format version of the table has changed"))
-    planned = plan_purge(plan, base.ledger, files_now, run, cleared)
+    planned = plan_purge(plan, base.ledger, files_now, run, cleared, kept)
     if isinstance(planned, PlanAgain):
         return NothingToCommit(StepOutcome(planned.why))
     change: Change
@@ -463,6 +468,8 @@ class Purging:
     """Returns why no step may start any more; empty: one may."""
     cleared: set[str] = field(default_factory=set)
     """Paths of files that hold no rows of the tombstones: they were searched, or written by this run."""
+    held: dict[str, KeptFile] = field(default_factory=dict)
+    """The files that stay as they are, by path, because holds cover rows that would leave."""
     tally: Tally = field(default_factory=Tally)
     stopped: str = ""
     """Why the run stopped although the budget allowed more; empty: it did not."""
@@ -508,12 +515,22 @@ class Purging:
             if not step.more:
                 break
         if self.searched.missing and not self.tally.steps:
-            raise InputError("DataFileMissing", self.message)
+            raise InputError("DataFileMissing", self._message_of_missing())
         return True
 
     @property
     def message(self) -> str:
         """What the user must know about a successful run; empty: nothing."""
+        return " ".join(filter(None, (self._message_of_missing(), self._message_of_holds())))
+
+    def _message_of_holds(self) -> str:
+        if not self.held:
+            return ""
+        names = frozenset[str]().union(*(f.holds for f in self.held.values()))
+        by = named(h for h in self.context.spec.holds if h.name in names)
+        return f"{len(self.held)} data files stay as they are, because rows to purge in them are covered by {by}."
+
+    def _message_of_missing(self) -> str:
         missing = sorted(self.searched.missing & self.live.found.keys())
         if not missing:
             return ""
@@ -534,6 +551,9 @@ class Purging:
         assert base.facts.head_id is not None
         all_rows_deleted = tuple(s.bounds for s in self.live.found.values() if s.all_rows_deleted and self._is_open(s))
         dirty, emptied, postponed = self._dirty(base)
+        self._set_held_aside(base, active, (*all_rows_deleted, *emptied), dirty)
+        all_rows_deleted = tuple(f for f in all_rows_deleted if f.path not in self.held)
+        dirty, emptied = ([f for f in files if f.path not in self.held] for files in (dirty, emptied))
         target = target_bytes(self.spec.target_file_size_bytes, base.iceberg.properties)
         alone = filterable(base, dirty, self.live.found, self._losses(dirty), target)
         merged = self._merged([f for f in dirty if f.path not in alone])
@@ -618,6 +638,32 @@ class Purging:
         """The ids of the tombstones of which a searched file holds rows."""
         return self.searched.held(file.path, self.live.suspects.within(file))
 
+    def _set_held_aside(
+        self, base: Base, active: Collection[Tombstone], whole: Sequence[FileBounds], dirty: Sequence[FileBounds]
+    ) -> None:
+        """Leave the files as they are of which holds cover rows that this step would remove.
+
+        Args:
+            active: The run's tombstones.
+            whole: The files to delete.
+            dirty: The files to rewrite.
+        """
+        if not self.context.spec.holds:
+            return
+        ids = {i for f in dirty for i in self._held(f)} | {f.lower for f in whole}
+        ids |= {t.id for t in also_purged(base.ledger, base.field_id, active, dirty)}
+        leaving = [LeavingRows(f.path, is_whole=True) for f in whole] + [LeavingRows(f.path) for f in dirty]
+        found = covering(self.context, base, leaving, [i for i in ids if i is not None])
+        for f in (*whole, *dirty):
+            if f.path in found:
+                is_searched = f.path in self.searched
+                ids_in_file = self._held(f) if is_searched else self.live.suspects.within(f)
+                is_sure = f.path not in self.searched.unsure
+                kept = KeptFile(f.path, found[f.path], frozenset(ids_in_file), is_sure, bool(f.deletes))
+                self.held[f.path] = kept
+        if found:
+            log.info("%d data files stay as they are: holds cover rows that would leave", len(found))
+
     def _losses(self, files: Iterable[FileBounds]) -> dict[str, Loss]:
         """What each file loses that could be searched."""
         held = {f.path: frozenset(self._held(f)) for f in files if f.path not in self.searched.unsure}
@@ -625,13 +671,15 @@ class Purging:
 
     def _is_open(self, file: Suspect) -> bool:
         path = file.bounds.path
-        is_settled = path in self.cleared or path in self.searched.missing
+        is_settled = path in self.cleared or path in self.searched.missing or path in self.held
         return not is_settled and (self.approved is None or path in self.approved)
 
     def _not_approved(self) -> tuple[FileBounds, ...]:
         if self.approved is None:
             return ()
-        return tuple(s.bounds for p, s in self.live.found.items() if p not in self.approved | self.cleared)
+        return tuple(
+            s.bounds for p, s in self.live.found.items() if p not in self.approved | self.cleared | self.held.keys()
+        )
 
     def _fits(self, file: FileBounds, taken: int) -> bool:
         """Whether the file fits into the budget, after other files of `taken` bytes.
@@ -650,7 +698,10 @@ class Purging:
         left = None
         if self.spec.max_bytes is not None:
             left = self.spec.max_bytes - self.tally.bytes_rewritten - sum(f.size for f in dirty)
-        return small_neighbours(tuple(dirty), [s.bounds for s in self.live.small.values()], left)
+        small = [s.bounds for s in self.live.small.values()]
+        if self.context.spec.holds:  # a merge would remove rows that native deletes hide
+            small = [f for f in small if not f.deletes]
+        return small_neighbours(tuple(dirty), small, left)
 
     # --- COMMIT ---------------------------------------------------------------------------------------------------------
 
@@ -669,7 +720,7 @@ class Purging:
         self._observe(base)
         merged = (self.live.small.get(f.path) for f in step.merged)
         there = [s.bounds for s in (*self.live.found.values(), *merged) if s is not None]
-        return intent(self.table, base, step, self.context.run_id, there, self.cleared)
+        return intent(self.table, base, step, self.context.run_id, there, self.cleared, tuple(self.held.values()))
 
     # --- results --------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from lethe.contract.hold import HoldSpec
 from lethe.erasure.progress import (
     DATA,
     DELETES,
@@ -13,6 +14,7 @@ from lethe.erasure.progress import (
     History,
     OpenErasure,
     has_unseen,
+    hold_blockers,
     mark,
     open_erasures_of,
     plan_closing,
@@ -22,6 +24,7 @@ from lethe.erasure.record import Ref, holders, losing_ledger, snapshot_blockers,
 from lethe.ledger.ledger import Carrier, Ledger
 from lethe.ledger.lineage import Snapshot
 from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker, PurgedFile
+from lethe.vacuum.plan import KeptFile
 
 from tests.support.builders import FIELD, NOW, a_history, a_ledger, a_request_entry, a_snapshot, ago
 
@@ -360,3 +363,47 @@ def test_a_snapshot_added_since_the_check_is_unseen_unless_an_ancestor_of_the_he
 
     assert [unseen(2), unseen(3, ours)] == [False, False]
     assert [unseen(3, bare), unseen(2, branch), unseen(3, ours, branch)] == [True, True, True]
+
+
+# --- holds ----------------------------------------------------------------------------------------------------------
+
+
+def a_kept(*ids: str, holds: Iterable[str] = ("case-7",), has_deletes: bool = False) -> KeptFile:
+    return KeptFile("f", frozenset(holds), frozenset(ids), True, has_deletes)
+
+
+HOLDS = (HoldSpec(name="case-7", until=NOW + timedelta(days=9)), HoldSpec(name="case-8"))
+HELD: dict[str, tuple[OpenErasure, tuple[KeptFile, ...], list[str]]] = {
+    "a batch of it is in a kept file": (a_claim("A", "B", hidden=True), (a_kept("B", "C"),), ["case-7"]),
+    "several holds keep its files": (
+        a_claim("A", hidden=True),
+        (a_kept("A", holds=["case-8"]), a_kept("A")),
+        ["case-7", "case-8"],
+    ),
+    "other batches are in the kept file": (a_claim("A", hidden=True), (a_kept("B", has_deletes=True),), []),
+    "deletes hide rows in the kept file": (a_claim(records=True), (a_kept(has_deletes=True),), ["case-7"]),
+    "nothing is deleted from the kept file": (a_claim(records=True), (a_kept("A"),), []),
+    "its rows have left the head": (a_claim("A", purged_at=3), (a_kept("A"),), []),
+}
+
+
+@pytest.mark.parametrize(("claim", "kept", "names"), HELD.values(), ids=HELD)
+def test_an_erasure_is_blocked_by_the_holds_on_the_files_with_its_rows(
+    claim: OpenErasure, kept: tuple[KeptFile, ...], names: list[str]
+) -> None:
+    found = hold_blockers([claim], kept, HOLDS).get(claim.key, ())
+
+    ends = {"case-7": NOW + timedelta(days=9), "case-8": None}
+    assert [(b.kind, b.name, b.until) for b in found] == [(BlockerKind.HOLD, n, ends[n]) for n in names]
+
+
+def test_an_erasure_whose_rows_have_left_the_head_is_not_blocked_by_a_hold_any_more() -> None:
+    """The hold was the reason why they were there."""
+    blocker = ErasureBlocker(BlockerKind.HOLD, "case-7")
+    claim = a_claim("A", blockers=(blocker,), blockers_count=1, look_again=NOW)
+    history = a_story([a_held("f", "B")], {1: ["f"]}, 1)
+
+    (marked,) = mark([claim], history, {}, NOW).erasures
+
+    assert marked.is_purged
+    assert (marked.blockers, marked.blockers_count, marked.look_again) == ((), 0, None)

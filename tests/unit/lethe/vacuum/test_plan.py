@@ -13,7 +13,7 @@ from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import FileBounds
 from lethe.ledger.ledger import Delta, Ledger, apply
 from lethe.ledger.tombstone import META_PURGED_BY, Erasure, Mask, Tombstone
-from lethe.vacuum.plan import PlanAgain, PurgeStep, VacuumPlan, also_purged, out_of_time, plan_purge
+from lethe.vacuum.plan import KeptFile, PlanAgain, PurgeStep, VacuumPlan, also_purged, out_of_time, plan_purge
 
 from tests.support.builders import FIELD, NOW, RUN, a_file, a_ledger, a_tombstone, ago
 from tests.support.vacuuming import plan_vacuum
@@ -57,6 +57,10 @@ def test_tombstones_of_other_columns_are_none_of_its_business() -> None:
     assert (plan.delete, plan.rewrite, plan.tombstones) == ((), (), ())
 
 
+def a_kept(file: FileBounds, *ids: str, is_sure: bool = True) -> KeptFile:
+    return KeptFile(file.path, frozenset({"case-7"}), frozenset(ids), is_sure, has_deletes=False)
+
+
 LATE = a_file("A", "A", path="late")
 PLANNED = (WHOLE, MIXED, CLEAN)
 ENDS: dict[str, tuple[Sequence[FileBounds], Ledger, Sequence[FileBounds], str, str, str]] = {
@@ -87,6 +91,22 @@ def test_a_tombstone_ends_with_the_last_file_that_might_hold_its_rows(
 
     assert (gone(result), {t.id for t in result.vacuumed}) == (set(ended), set(applied))
     assert (marks(result), result.delta.run) == (dict.fromkeys(marked, RUN), RUN)
+
+
+KEPT: dict[str, tuple[KeptFile, str]] = {
+    # a file of A to C that holds keep, and the tombstones that end
+    "of a file that was searched, only the batches in it count": (a_kept(MIXED, "A"), "B"),
+    "of a file that was not, those that its bounds allow": (a_kept(MIXED, "A", is_sure=False), ""),
+}
+
+
+@pytest.mark.parametrize(("kept", "ended"), KEPT.values(), ids=KEPT)
+def test_a_tombstone_stays_while_a_hold_keeps_a_file_with_its_rows(kept: KeptFile, ended: str) -> None:
+    result = plan_purge(planned(LEDGER, CLEAN), LEDGER, [MIXED, CLEAN], RUN, (), [kept])
+
+    assert isinstance(result, PurgeStep)
+    assert gone(result) == set(ended)
+    assert marks(result) == {}
 
 
 SET_LATER = a_tombstone("A", added_on=ago(seconds=-5))

@@ -1,0 +1,193 @@
+"""Which of the rows that a commit would remove from data files are covered by holds. I/O: reads manifests and data files.
+
+Files whose metadata proves that they have no covered row are not read. Whatever cannot be read with certainty counts as covered.
+No error contains a value.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.table import Table
+from pyroaring import FrozenBitMap64
+
+from lethe.base.errors import InputError
+from lethe.files.increment import SnapshotFiles
+from lethe.iceberg.conditions import RowCondition
+from lethe.iceberg.holds import Holds
+from lethe.iceberg.position_deletes import PositionArray, as_array
+from lethe.iceberg.snapshot_files import PlannedFile, SnapshotView
+from lethe.read.data_file import Reading, deleted_rows
+from lethe.search.batches import SearchError
+
+NO_POSITIONS = FrozenBitMap64()
+Covering: TypeAlias = Mapping[str, frozenset[str]]
+"""By path, the names of the holds that cover rows. Only files with such rows."""
+
+
+@dataclass(frozen=True)
+class LeavingRows:
+    """The rows that a commit would remove from a data file of the head."""
+
+    path: str
+    is_whole: bool = False
+    """All rows of the file leave."""
+    positions: FrozenBitMap64 = NO_POSITIONS
+    """The rows at these positions leave."""
+    hidden: bool = True
+    """The rows that native deletes hide leave, as in each rewrite of a file."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Rows of one file that may be covered."""
+
+    file: PlannedFile
+    leaving: LeavingRows
+
+
+@dataclass(frozen=True)
+class CoverageSearch:
+    """Looks into data files. It can be sent to another process."""
+
+    holds: Holds
+    ids: frozenset[str]
+    """The rows of these batches leave, from each of the files."""
+    reading: Reading
+    batch_column: str
+    io_properties: Mapping[str, str] = field(repr=False)
+    """PyIceberg's properties to open files with."""
+
+    def of_file(self, question: Question) -> tuple[str, frozenset[str]]:
+        """The path of the file, and the names of the holds that cover leaving rows of it.
+
+        Raises:
+            SearchError: The file could not be read.
+        """
+        path = question.leaving.path
+        try:
+            return path, self._covering(load_file_io(dict(self.io_properties), path), question)
+        except (InputError, pa.ArrowException):  # not readable here, or only by Spark
+            return path, self.holds.names
+        except Exception as e:
+            raise SearchError(f"{path} could not be searched for rows of holds ({type(e).__name__})") from None
+
+    def _covering(self, io: FileIO, question: Question) -> frozenset[str]:
+        leaving, positions = question.leaving, _positions(io, question)
+        left = list(self.holds.holds)
+        found: set[str] = set()
+        begin = 0
+        for rows in self.reading.rows(io, question.file.data_file, None):
+            gone = None if leaving.is_whole else _gone(rows, self.batch_column, self.ids, positions, begin)
+            begin += rows.num_rows
+            for hold in tuple(left):
+                covered = hold.condition.true_in(rows)
+                if pc.any(covered if gone is None else pc.and_(covered, gone)).as_py():
+                    found.add(hold.name)
+                    left.remove(hold)
+            if not left:
+                break
+        return frozenset(found)
+
+
+def _positions(io: FileIO, question: Question) -> PositionArray:
+    """The sorted positions of leaving rows, as far as positions name them."""
+    leaving, arrays = question.leaving, [as_array(question.leaving.positions)]
+    if leaving.hidden and not leaving.is_whole:
+        arrays += deleted_rows(io, [question.file]).values()
+    return np.unique(np.concatenate(arrays))
+
+
+def _gone(
+    rows: pa.RecordBatch, batch_column: str, ids: frozenset[str], positions: PositionArray, begin: int
+) -> pa.BooleanArray:
+    """Whether each row leaves.
+
+    Args:
+        begin: The position of the first row.
+    """
+    low, high = np.searchsorted(positions, (begin, begin + rows.num_rows))
+    mask = np.zeros(rows.num_rows, bool)
+    mask[np.asarray(positions[low:high], np.int64) - begin] = True
+    by_position = pa.array(mask)
+    if not ids:
+        return by_position
+    batches = rows.column(batch_column).cast(pa.string())
+    of_ids = pc.fill_null(pc.is_in(batches, value_set=pa.array(sorted(ids), pa.string())), False)
+    return pc.or_(by_position, of_ids)
+
+
+Ask: TypeAlias = Callable[[CoverageSearch, Sequence[Question]], Iterable[tuple[str, frozenset[str]]]]
+"""Asks about each of the files, here or in other processes."""
+
+
+def ask_here(search: CoverageSearch, questions: Sequence[Question]) -> Iterable[tuple[str, frozenset[str]]]:
+    """Look into the files one after another, in this process."""
+    return map(search.of_file, questions)
+
+
+@dataclass(frozen=True)
+class HeldTable:
+    """A snapshot of a table with holds."""
+
+    table: Table
+    snapshot_id: int
+    batch_field_id: int
+    holds: Holds
+
+    def may_cover(self, paths: Iterable[str] | None = None) -> dict[str, PlannedFile] | None:
+        """The data files that may have covered rows, by path, as bounds and partitions say. Reads manifests only.
+
+        Args:
+            paths: None: of all files.
+
+        Returns:
+            None: it cannot be told, because another engine wrote equality deletes. Any file may have covered rows.
+        """
+        if not self.holds.holds:
+            return {}
+        wanted = None if paths is None else frozenset(paths)
+        view = replace(SnapshotView.on(self.table, self.batch_field_id), condition=self.holds.condition)
+        try:
+            files = view.files(SnapshotFiles.LIVE, self.snapshot_id)
+        except InputError:
+            return None
+        return {f.bounds.path: f for f in files if wanted is None or f.bounds.path in wanted}
+
+    def covering(
+        self,
+        leaving: Sequence[LeavingRows],
+        ids: frozenset[str],
+        io_properties: Mapping[str, str],
+        ask: Ask = ask_here,
+    ) -> Covering:
+        """Which holds cover rows that would leave.
+
+        Args:
+            leaving: Each of another file of the snapshot.
+            ids: The rows of these batches leave, too, from all of these files.
+            ask: Looks into the files that metadata does not rule out.
+
+        Raises:
+            SearchError: A file could not be read.
+        """
+        if not self.holds.holds or not leaving:
+            return {}
+        files = self.may_cover(of.path for of in leaving)
+        if files is None:
+            return {of.path: self.holds.names for of in leaving}
+        questions = [Question(files[of.path], of) for of in leaving if of.path in files]
+        found = ask(self._search(ids, io_properties), questions) if questions else ()
+        return {path: names for path, names in found if names}
+
+    def _search(self, ids: frozenset[str], io_properties: Mapping[str, str]) -> CoverageSearch:
+        schema, metadata = self.table.schema(), self.table.metadata
+        batch_column = schema.find_column_name(self.batch_field_id) or ""
+        by_name = {f.name: f for f in schema.fields}
+        columns = tuple(by_name[name] for name in dict.fromkeys((batch_column, *self.holds.columns)))
+        reading = Reading(columns, RowCondition.of(schema, None), metadata.name_mapping(), metadata.specs())
+        return CoverageSearch(self.holds, ids, reading, batch_column, io_properties)
