@@ -1,4 +1,4 @@
-"""Who may create an Erase, approve a vacuum or accept a head, asked of the real API server as two users.
+"""Who may create an Erase, approve a vacuum, accept a head or change holds, asked of the real API server as two users.
 
 Both hold all rights on Lethe's resources by RBAC; the policies of the chart alone tell them apart.
 """
@@ -24,6 +24,7 @@ OFFICER, ENGINEER = "officer", "engineer"
 GROUPS = {OFFICER: "privacy-officers", ENGINEER: "data-engineers"}
 APPROVE, ACCEPT = "lethe.dev/approve", "lethe.dev/accept-head"
 READY_SECONDS = 30
+HOLDS = [{"name": "case-7", "filter": "v > 3", "until": "2100-01-01T00:00:00Z"}]
 
 
 def as_user(user: str, cluster: Cluster) -> Cluster:
@@ -71,7 +72,13 @@ def rendered(cluster: Cluster, namespace: str) -> list[Any]:
     allowed = {"groups": [GROUPS[OFFICER]]}
     values = {
         "watchNamespaces": [namespace],
-        "admission": {"enabled": True, "erase": allowed, "approveVacuum": allowed, "acceptHead": {"users": [OFFICER]}},
+        "admission": {
+            "enabled": True,
+            "erase": allowed,
+            "approveVacuum": allowed,
+            "acceptHead": {"users": [OFFICER]},
+            "holds": allowed,
+        },
     }
     where = ["--namespace", f"{namespace}-system", "--show-only", "templates/admission.yaml"]
     done = helm(cluster, "template", "lethe", str(CHART), *where, "-f", "-", stdin=json.dumps(values))
@@ -82,10 +89,11 @@ def rendered(cluster: Cluster, namespace: str) -> list[Any]:
 def enforced(cluster: Cluster) -> None:
     """Wait until the API server refuses what each policy restricts: it enforces a new policy within seconds."""
     engineer = as_user(ENGINEER, cluster)
-    approved, accepted = (named("probe", dataset_manifest()) for _ in range(2))
+    approved, accepted, held = (named("probe", dataset_manifest()) for _ in range(3))
     approved["metadata"]["annotations"], accepted["metadata"]["annotations"] = {APPROVE: "x"}, {ACCEPT: "1"}
+    held["spec"]["holds"] = HOLDS
     erase = restatement_manifest("Erase")
-    for body in (approved, accepted, erase):
+    for body in (approved, accepted, held, erase):
         wait_until(lambda b=body: refused(lambda: engineer.create(b, dry_run=True)), READY_SECONDS)  # type: ignore[misc]
     automatic = {"spec": {"approval": "Automatic"}}
     wait_until(lambda: refused(lambda: engineer.patch("vacuumpolicy/manual", automatic, dry_run=True)), READY_SECONDS)
@@ -150,3 +158,22 @@ def test_a_policy_stays_manual_unless_an_approver_changes_it(restricted: Cluster
     as_user(ENGINEER, restricted).patch("vacuumpolicy/manual", {"spec": {"triggers": {"activeTombstones": 20}}})
 
     as_user(OFFICER, restricted).patch("vacuumpolicy/manual", automatic)
+
+
+def test_only_the_named_group_changes_holds_or_deletes_a_dataset_with_holds(restricted: Cluster) -> None:
+    engineer, officer, ref = as_user(ENGINEER, restricted), as_user(OFFICER, restricted), "dataset/held"
+    engineer.create(named("held", dataset_manifest()))
+
+    for holds in (HOLDS, [{"name": "all"}]):
+        with pytest.raises(Refused, match="held: engineer may not add, change or remove spec"):
+            engineer.patch(ref, {"spec": {"holds": holds}})
+        officer.patch(ref, {"spec": {"holds": holds}})
+    with pytest.raises(Refused, match="may not add, change or remove spec"):
+        engineer.patch(ref, {"spec": {"holds": None}})
+    with pytest.raises(Refused, match="held: engineer may not delete a Dataset with spec"):
+        engineer.delete(ref)
+    # Everything else of the Dataset stays open to be changed.
+    engineer.patch(ref, {"spec": {"consolidation": {"suspend": True}}})
+
+    officer.patch(ref, {"spec": {"holds": None}})
+    engineer.delete(ref)

@@ -337,6 +337,7 @@ A ValidatingAdmissionPolicy with its binding to the watched namespaces.
   name, value: of the policy, and of the chart's value that it comes from
   allowed: {groups, users}
   resources, wants, what: the requests it looks at, as a CEL condition and as a verb phrase
+  operations, subject: the operations, by default CREATE and UPDATE, and where the condition finds the object: object or oldObject
 */ -}}
 {{- define "lethe.admissionPolicy" -}}
 {{- $groups := default (list) .allowed.groups }}
@@ -353,7 +354,7 @@ spec:
     resourceRules:
     - apiGroups: [lethe.dev]
       apiVersions: ["*"]
-      operations: [CREATE, UPDATE]
+      operations: {{ default (list "CREATE" "UPDATE") .operations | toJson }}
       resources: {{ .resources | toJson }}
   matchConditions:
   - name: restricted
@@ -361,7 +362,7 @@ spec:
   validations:
   - expression: {{ printf "request.userInfo.username in %s || request.userInfo.?groups.orValue([]).exists(g, g in %s)" ($users | toJson) ($groups | toJson) | quote }}
     reason: Forbidden
-    messageExpression: {{ printf "request.resource.resource + ' ' + object.metadata.name + ': ' + request.userInfo.username + ' may not %s. Allowed are %s (%s in the values of the Helm release %s). Ask one of them to apply it.'" .what (include "lethe.admissionAllowed" (dict "groups" $groups "users" $users)) .value .root.Release.Name | quote }}
+    messageExpression: {{ printf "request.resource.resource + ' ' + %s.metadata.name + ': ' + request.userInfo.username + ' may not %s. Allowed are %s (%s in the values of the Helm release %s). Ask one of them to apply it.'" (default "object" .subject) .what (include "lethe.admissionAllowed" (dict "groups" $groups "users" $users)) .value .root.Release.Name | quote }}
 ---
 {{ include "lethe.admissionBinding" . }}
 {{- end -}}
@@ -427,7 +428,7 @@ spec:
 
 {{- /* Without groups and users, the action would be forbidden for everyone, which is probably a mistake. */ -}}
 {{- define "lethe.checkAdmission" -}}
-{{- range $action := list "erase" "approveVacuum" "acceptHead" -}}
+{{- range $action := list "erase" "approveVacuum" "acceptHead" "holds" -}}
 {{- $allowed := index $.Values.admission $action -}}
 {{- if not (or $allowed.groups $allowed.users) -}}
 {{- fail (printf "admission.enabled is true, but admission.%s names no group and no user. Name those who may do it, or the group system:authenticated to leave it to RBAC." $action) -}}

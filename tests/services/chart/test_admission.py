@@ -11,6 +11,7 @@ ALLOWED: dict[str, Any] = {
     "erase": {"groups": ["privacy"]},
     "approveVacuum": {"groups": ["storage"], "users": ["system:serviceaccount:flux-system:kustomize-controller"]},
     "acceptHead": {"users": ["ada"]},
+    "holds": {"groups": ["legal"]},
 }
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 
@@ -24,7 +25,7 @@ def test_each_policy_is_bound_to_the_watched_namespaces_and_denies() -> None:
 
     policies = {d["metadata"]["name"]: d["spec"] for d in documents if d["kind"] == POLICY}
     bindings = [d["spec"] for d in documents if d["kind"] == BINDING]
-    actions = ["accept-head", "approval-mode", "approve-vacuum", "erase"]
+    actions = ["accept-head", "approval-mode", "approve-vacuum", "erase", "holds", "holds-delete"]
     assert sorted(policies) == [f"lethe-system-lethe-{action}" for action in actions]
     assert sorted(b["policyName"] for b in bindings) == sorted(policies)
     for binding in bindings:
@@ -32,6 +33,24 @@ def test_each_policy_is_bound_to_the_watched_namespaces_and_denies() -> None:
         assert only == {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}
         assert "Deny" in binding["validationActions"]
     assert {spec["failurePolicy"] for spec in policies.values()} == {"Fail"}
+
+
+def test_holds_are_protected_also_from_the_deletion_of_their_dataset() -> None:
+    policies = {d["metadata"]["name"]: d["spec"] for d in render(admission()) if d["kind"] == POLICY}
+    of_holds = {name.removeprefix("lethe-system-lethe-"): spec for name, spec in policies.items() if "-holds" in name}
+
+    rules = {name: spec["matchConstraints"]["resourceRules"][0] for name, spec in of_holds.items()}
+    assert {name: (rule["operations"], rule["resources"]) for name, rule in rules.items()} == {
+        "holds": (["CREATE", "UPDATE"], ["datasets"]),
+        "holds-delete": (["DELETE"], ["datasets"]),
+    }
+    (deleted,) = of_holds["holds-delete"]["validations"]
+    assert "oldObject.metadata.name" in deleted["messageExpression"]  # a deletion has no other object
+    assert "the group legal" in deleted["messageExpression"]
+    assert {spec["matchConditions"][0]["expression"] for spec in of_holds.values()} == {
+        "object.spec.?holds.orValue([]) != (oldObject == null ? [] : oldObject.spec.?holds.orValue([]))",
+        "size(oldObject.spec.?holds.orValue([])) > 0",
+    }
 
 
 def test_an_action_that_names_no_one_is_refused_by_name() -> None:
