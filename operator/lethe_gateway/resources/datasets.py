@@ -15,6 +15,7 @@ from lethe.contract.status import (
     ConsolidationStatus,
     DatasetStatus,
     ErasureCounts,
+    HoldStatus,
     RefusedBatch,
     RunEntry,
     TableStatus,
@@ -103,6 +104,7 @@ class DatasetView(DatasetSummary):
     """All conditions of the Dataset."""
     refused_batches: Annotated[tuple[RefusedBatch, ...], SameAs(BatchCounts)] = Field(default_factory=tuple)
     held_batches: Annotated[tuple[RefusedBatch, ...], SameAs(BatchCounts)] = Field(default_factory=tuple)
+    holds: Annotated[tuple[HoldStatus, ...], SameAs(DatasetStatus)] = Field(default_factory=tuple)
     runs: Annotated[tuple[RunView, ...], SameAs(DatasetStatus)] = Field(default_factory=tuple)
 
 
@@ -125,6 +127,7 @@ def dataset_of(resource: Mapping[str, Any]) -> DatasetView:
             "conditions": conditions,
             "refusedBatches": part(status, "batches").get("refusedBatches") or (),
             "heldBatches": part(status, "batches").get("heldBatches") or (),
+            "holds": status.get("holds") or (),
             "runs": runs,
         },
     )

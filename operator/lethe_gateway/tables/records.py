@@ -343,7 +343,9 @@ def erasure_of(facts: BatchFacts) -> BatchErasure | None:
 
 
 def open_state(pending: Erasure) -> ErasureStage:
-    """The state of an erasure that is not verified. It counts as `Blocked` only after its purge."""
+    """The state of an erasure that is not verified. Before its purge, only a hold makes it `Blocked`."""
+    if pending.is_held:
+        return ErasureStage.BLOCKED
     if not pending.is_purged:
         return ErasureStage.ROWS_IN_TABLE
     return ErasureStage.BLOCKED if pending.blockers_count else ErasureStage.NOT_VERIFIED

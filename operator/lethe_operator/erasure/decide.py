@@ -143,14 +143,9 @@ def _lets_go(blocker: ErasureBlocker, view: TableView, now: datetime, due: bool)
             assert_never(blocker.kind)
 
 
-def is_held(erasure: Erasure) -> bool:
-    """Whether the last vacuum left rows of an erasure in data files because holds cover some of them."""
-    return not erasure.is_purged and any(b.kind is BlockerKind.HOLD for b in erasure.blockers)
-
-
 def held_beyond_deadline(ledger: Ledger, now: datetime) -> str:
     """A message about the erasures that holds keep open beyond their deadlines; "": there are none."""
-    late = [e for e in ledger.open_erasures if is_held(e) and _outlasts(e, now)]
+    late = [e for e in ledger.open_erasures if e.is_held and _outlasts(e, now)]
     if not late:
         return ""
     name = name_of(late[0].restatement)
@@ -252,13 +247,13 @@ def of_open(erasure: Erasure, now: datetime) -> ErasureState:
     )
     status, reason, text = _progress(erasure)
     if erasure.evict_by is not None and is_overdue(erasure, now):
-        status, reason = conditions.FALSE, reason if is_held(erasure) else Reason.ERASURE_OVERDUE
+        status, reason = conditions.FALSE, reason if erasure.is_held else Reason.ERASURE_OVERDUE
         text = f"The erasure was due at {timestamp(erasure.evict_by)}. {text}"
     return ErasureState(Condition.of(conditions.ERASED, status, reason, text), shown)
 
 
 def _progress(erasure: Erasure) -> tuple[ConditionStatus, Reason, str]:
-    if is_held(erasure):
+    if erasure.is_held:
         by = ", ".join(str(b) for b in erasure.blockers)
         text = f"The table's data files contain the rows, and no vacuum may purge all of them: {by}. "
         return conditions.FALSE, Reason.LEGAL_HOLD, f"{text}It goes on by itself when that has ended."
@@ -351,7 +346,7 @@ def of_dataset(ledger: Ledger, now: datetime) -> ErasureCounts:
 
 def overdue(ledger: Ledger, now: datetime) -> str:
     """A message about the overdue erasures and what blocks the first one; "": none is overdue, or holds keep them all."""
-    late = [e for e in ledger.open_erasures if is_overdue(e, now) and not is_held(e)]
+    late = [e for e in ledger.open_erasures if is_overdue(e, now) and not e.is_held]
     if not late:
         return ""
     name = name_of(late[0].restatement)

@@ -572,6 +572,8 @@ def _values(content: bytes, path: str) -> list[str]:
 def _state(erasure: ListedErasure) -> str:
     if erasure.pending is None:
         return "verified"
+    if erasure.pending.is_held:
+        return "blocked"
     if not erasure.pending.is_purged:
         return "rows in table"
     return "blocked" if erasure.pending.blockers_count else "not verified"

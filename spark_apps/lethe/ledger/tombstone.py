@@ -219,6 +219,11 @@ class Erasure:
         """Whether the head's data files have none of its rows. Older snapshots and the storage may still have some."""
         return self.purged_at is not None
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the last vacuum left rows of it in the head's data files, because holds cover some of them."""
+        return not self.is_purged and any(b.kind is BlockerKind.HOLD for b in self.blockers)
+
     def is_due(self, by: datetime) -> bool:
         """Whether the bytes must be gone by this time."""
         return self.evict_by is not None and self.evict_by <= by

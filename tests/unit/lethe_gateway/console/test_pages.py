@@ -105,6 +105,10 @@ def lake(text: str = "the producer sent it twice", id: str = "A", **status: Any)
         },
         "buffer": {"batches": 1, "bytes": 10, "invalid": 1, "invalidFolders": [{"folder": text, "message": text}]},
         "erasures": {"open": 2, "blocked": 1, "overdue": 1, "nextDueTime": "2026-03-01T00:00:00Z"},
+        "holds": [
+            {"name": "case-7", "active": False, "until": "2026-04-01T00:00:00Z", "message": text},
+            {"name": "all", "active": True},
+        ],
         "runs": [run("flights-1", message=text, progress="1/2", executors="1/2"), run("flights-0", phase="Failed")],
         **status,
     }
@@ -268,6 +272,15 @@ def test_the_overview_shows_the_most_urgent_first(shown: Session) -> None:
 
     assert sorted(urgent, key=text.index) == list(urgent)
     assert "Revert failed" in text
+
+
+def test_a_dataset_shows_its_holds_and_from_when_they_are_in_force(shown: Session) -> None:
+    page = shown.get(D).text
+
+    (section,) = re.findall(r'<h2 id="holds">.*?</section>', page, re.S)
+    assert re.findall(r'<th scope="row">(.*?)</th><td>(.*?)</td>', section) == [("case-7", "no"), ("all", "yes")]
+    assert "it is removed" in section
+    assert "the producer sent it twice" in section
 
 
 def test_a_namespace_without_trouble_is_called_calm() -> None:
