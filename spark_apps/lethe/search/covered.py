@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.table import Table
 from pyroaring import FrozenBitMap64
 
@@ -150,13 +151,19 @@ class HeldTable:
         """
         if not self.holds.holds:
             return {}
+        if self._has_equality_deletes():
+            return None
         wanted = None if paths is None else frozenset(paths)
         view = replace(SnapshotView.on(self.table, self.batch_field_id), condition=self.holds.condition)
-        try:
-            files = view.files(SnapshotFiles.LIVE, self.snapshot_id)
-        except InputError:
-            return None
+        files = view.files(SnapshotFiles.LIVE, self.snapshot_id)
         return {f.bounds.path: f for f in files if wanted is None or f.bounds.path in wanted}
+
+    def _has_equality_deletes(self) -> bool:
+        """Whether another engine hides rows by values. A filter on other columns does not tell which delete files matter."""
+        snapshot, io = self.table.metadata.snapshot_by_id(self.snapshot_id), self.table.io
+        manifests = snapshot.manifests(io) if snapshot is not None else []
+        entries = (e for m in manifests if m.content == ManifestContent.DELETES for e in m.fetch_manifest_entry(io))
+        return any(e.data_file.content == DataFileContent.EQUALITY_DELETES for e in entries)
 
     def covering(
         self,

@@ -17,6 +17,7 @@ from tests.spark.parameters import some
 from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, files_with, name_of, row, table_folder
 from tests.spark.support.story import ALL_GONE, Row, local, of_batches
+from tests.spark.support.streaming_writer import delete_by_equality
 from tests.support.builders import a_request
 from tests.support.lake import Lake
 
@@ -231,3 +232,31 @@ def test_a_merge_of_small_files_drops_no_row_that_deletes_hide(make: Make) -> No
 
     assert result.tombstones_purged == 3
     assert row("C", 0) in stored(story)
+
+
+def test_a_covered_row_that_is_deleted_between_search_and_commit_stays(make: Make) -> None:
+    """When the vacuum looked, nothing hid it, and the file without A's rows is written. Another engine deletes it then."""
+    story = make(3)
+    story.set_properties({"write.delete.mode": "merge-on-read"})
+    story.revert("A")
+    other, v = row("B", 0), row("B", 0)[1]
+
+    result = story.run(
+        under(story.vacuuming(), on(other)), after_write=lambda: story.sql(f"DELETE FROM {{t}} WHERE v = {v}")
+    )
+
+    assert (result.files_held, result.files_rewritten, result.holds) == (1, 1, ("case-7",))
+    assert other in stored(story)
+    assert story.tombstones() == {"A"}
+
+
+def test_equality_deletes_of_another_engine_keep_every_file(make: Make) -> None:
+    """Lethe cannot tell which rows they hide, so any of them may be covered."""
+    story = make(2)
+    story.revert("A")
+    delete_by_equality(story, "name", name_of(row("B", 0)[1]), story.table().spec().spec_id, [1])
+
+    result = story.run(under(story.vacuuming(), on(row("D", 0))))
+
+    assert (result.files_held, result.files_rewritten) == (2, 0)
+    assert stored(story) == of_batches("A", "B", "D")
