@@ -41,6 +41,18 @@ class LeavingRows:
     """The rows at these positions leave."""
     hidden: bool = True
     """The rows that native deletes hide leave, as in each rewrite of a file."""
+    matching: bool = False
+    """The rows leave for which the condition of `Leaving` is true."""
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """Which rows leave from several files."""
+
+    ids: frozenset[str] = frozenset()
+    """The rows of these batches, from each of the files."""
+    condition: RowCondition | None = field(default=None, repr=False)
+    """The rows for which it is true, from those files that say so (`LeavingRows.matching`)."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +68,7 @@ class CoverageSearch:
     """Looks into data files. It can be sent to another process."""
 
     holds: Holds
-    ids: frozenset[str]
-    """The rows of these batches leave, from each of the files."""
+    leaving: Leaving
     reading: Reading
     batch_column: str
     io_properties: Mapping[str, str] = field(repr=False)
@@ -83,7 +94,7 @@ class CoverageSearch:
         found: set[str] = set()
         begin = 0
         for rows in self.reading.rows(io, question.file.data_file, None):
-            gone = None if leaving.is_whole else _gone(rows, self.batch_column, self.ids, positions, begin)
+            gone = None if leaving.is_whole else self._gone(rows, leaving, positions, begin)
             begin += rows.num_rows
             for hold in tuple(left):
                 covered = hold.condition.true_in(rows)
@@ -94,6 +105,28 @@ class CoverageSearch:
                 break
         return frozenset(found)
 
+    def _gone(
+        self, rows: pa.RecordBatch, of_file: LeavingRows, positions: PositionArray, begin: int
+    ) -> pa.BooleanArray:
+        """Whether each row leaves.
+
+        Args:
+            begin: The position of the first row.
+        """
+        low, high = np.searchsorted(positions, (begin, begin + rows.num_rows))
+        mask = np.zeros(rows.num_rows, bool)
+        mask[np.asarray(positions[low:high], np.int64) - begin] = True
+        gone = pa.array(mask)
+        if self.leaving.ids:
+            batches, ids = (
+                rows.column(self.batch_column).cast(pa.string()),
+                pa.array(sorted(self.leaving.ids), pa.string()),
+            )
+            gone = pc.or_(gone, pc.fill_null(pc.is_in(batches, value_set=ids), False))
+        if of_file.matching and self.leaving.condition is not None:
+            gone = pc.or_(gone, self.leaving.condition.true_in(rows))
+        return gone
+
 
 def _positions(io: FileIO, question: Question) -> PositionArray:
     """The sorted positions of leaving rows, as far as positions name them."""
@@ -101,25 +134,6 @@ def _positions(io: FileIO, question: Question) -> PositionArray:
     if leaving.hidden and not leaving.is_whole:
         arrays += deleted_rows(io, [question.file]).values()
     return np.unique(np.concatenate(arrays))
-
-
-def _gone(
-    rows: pa.RecordBatch, batch_column: str, ids: frozenset[str], positions: PositionArray, begin: int
-) -> pa.BooleanArray:
-    """Whether each row leaves.
-
-    Args:
-        begin: The position of the first row.
-    """
-    low, high = np.searchsorted(positions, (begin, begin + rows.num_rows))
-    mask = np.zeros(rows.num_rows, bool)
-    mask[np.asarray(positions[low:high], np.int64) - begin] = True
-    by_position = pa.array(mask)
-    if not ids:
-        return by_position
-    batches = rows.column(batch_column).cast(pa.string())
-    of_ids = pc.fill_null(pc.is_in(batches, value_set=pa.array(sorted(ids), pa.string())), False)
-    return pc.or_(by_position, of_ids)
 
 
 Ask: TypeAlias = Callable[[CoverageSearch, Sequence[Question]], Iterable[tuple[str, frozenset[str]]]]
@@ -167,34 +181,35 @@ class HeldTable:
 
     def covering(
         self,
-        leaving: Sequence[LeavingRows],
-        ids: frozenset[str],
+        files: Sequence[LeavingRows],
+        leaving: Leaving,
         io_properties: Mapping[str, str],
         ask: Ask = ask_here,
     ) -> Covering:
         """Which holds cover rows that would leave.
 
         Args:
-            leaving: Each of another file of the snapshot.
-            ids: The rows of these batches leave, too, from all of these files.
+            files: Each another file of the snapshot.
+            leaving: Which rows leave from all of them.
             ask: Looks into the files that metadata does not rule out.
 
         Raises:
             SearchError: A file could not be read.
         """
-        if not self.holds.holds or not leaving:
+        if not self.holds.holds or not files:
             return {}
-        files = self.may_cover(of.path for of in leaving)
-        if files is None:
-            return {of.path: self.holds.names for of in leaving}
-        questions = [Question(files[of.path], of) for of in leaving if of.path in files]
-        found = ask(self._search(ids, io_properties), questions) if questions else ()
+        concerned = self.may_cover(of.path for of in files)
+        if concerned is None:
+            return {of.path: self.holds.names for of in files}
+        questions = [Question(concerned[of.path], of) for of in files if of.path in concerned]
+        found = ask(self._search(leaving, io_properties), questions) if questions else ()
         return {path: names for path, names in found if names}
 
-    def _search(self, ids: frozenset[str], io_properties: Mapping[str, str]) -> CoverageSearch:
+    def _search(self, leaving: Leaving, io_properties: Mapping[str, str]) -> CoverageSearch:
         schema, metadata = self.table.schema(), self.table.metadata
         batch_column = schema.find_column_name(self.batch_field_id) or ""
         by_name = {f.name: f for f in schema.fields}
-        columns = tuple(by_name[name] for name in dict.fromkeys((batch_column, *self.holds.columns)))
+        also = leaving.condition.columns if leaving.condition is not None else ()
+        columns = tuple(by_name[name] for name in dict.fromkeys((batch_column, *self.holds.columns, *also)))
         reading = Reading(columns, RowCondition.of(schema, None), metadata.name_mapping(), metadata.specs())
-        return CoverageSearch(self.holds, ids, reading, batch_column, io_properties)
+        return CoverageSearch(self.holds, leaving, reading, batch_column, io_properties)

@@ -1,16 +1,16 @@
 """The holds of a run's Dataset: which rows must stay in data files. I/O through executors; `lethe.search.covered` looks."""
 
-import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Final
 
 from lethe.iceberg.holds import Holds
-from lethe.search.covered import CoverageSearch, Covering, HeldTable, LeavingRows, Question
+from lethe.search.covered import CoverageSearch, Covering, HeldTable, Leaving, LeavingRows, Question
 from pyspark import SparkContext
 
 from lethe_spark.commit.table_state import Base
 from lethe_spark.run.context import Run, RunContext, table_properties
 
-log = logging.getLogger(__name__)
+NOTHING_ELSE: Final = Leaving()
 
 
 def holds_of(context: Run, base: Base) -> Holds:
@@ -22,12 +22,14 @@ def holds_of(context: Run, base: Base) -> Holds:
     return Holds.of(context.spec.holds, base.iceberg.schema())
 
 
-def covering(context: RunContext, base: Base, leaving: Sequence[LeavingRows], ids: Iterable[str] = ()) -> Covering:
+def covering(
+    context: RunContext, base: Base, files: Sequence[LeavingRows], leaving: Leaving = NOTHING_ELSE
+) -> Covering:
     """Which holds cover rows that a commit would remove from data files of the head.
 
     Args:
-        leaving: Each of another data file.
-        ids: The rows of these batches leave, too, from all of these files.
+        files: Each another data file.
+        leaving: Which rows leave from all of them.
 
     Raises:
         InputError: `InvalidHold`.
@@ -41,7 +43,7 @@ def covering(context: RunContext, base: Base, leaving: Sequence[LeavingRows], id
     def ask(search: CoverageSearch, questions: Sequence[Question]) -> list[tuple[str, frozenset[str]]]:
         return _ask(context.spark.sparkContext, search, questions)
 
-    return held.covering(leaving, frozenset(ids), table_properties(context), ask)
+    return held.covering(files, leaving, table_properties(context), ask)
 
 
 def _ask(

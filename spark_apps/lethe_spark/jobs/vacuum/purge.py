@@ -26,7 +26,7 @@ from lethe.ledger.tombstone import Tombstone
 from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
 from lethe.purge.source import RowIds, with_row_ids
 from lethe.search.candidates import CandidateFile, Survey, Suspect, candidate, traits_of
-from lethe.search.covered import LeavingRows
+from lethe.search.covered import Leaving, LeavingRows
 from lethe.vacuum.plan import (
     ROW_IDS_SINCE,
     KeptFile,
@@ -653,7 +653,7 @@ class Purging:
         ids = {i for f in dirty for i in self._held(f)} | {f.lower for f in whole}
         ids |= {t.id for t in also_purged(base.ledger, base.field_id, active, dirty)}
         leaving = [LeavingRows(f.path, is_whole=True) for f in whole] + [LeavingRows(f.path) for f in dirty]
-        found = covering(self.context, base, leaving, [i for i in ids if i is not None])
+        found = covering(self.context, base, leaving, Leaving(frozenset(i for i in ids if i is not None)))
         for f in (*whole, *dirty):
             if f.path in found:
                 is_searched = f.path in self.searched

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 from lethe.contract.hold import HoldSpec
+from lethe.iceberg.conditions import RowCondition
 from lethe.iceberg.holds import Holds
-from lethe.search.covered import HeldTable, LeavingRows
+from lethe.search.covered import HeldTable, Leaving, LeavingRows
 from pyiceberg.table import Table
 from pyroaring import FrozenBitMap64
 
@@ -54,21 +55,25 @@ def test_only_covered_rows_that_leave_count(table: Table) -> None:
     first, second = paths(table)
     holds = held(table, of_b="v = 1", of_c="v IN (11, 12)")
 
-    def covering(*leaving: LeavingRows, ids: frozenset[str] = frozenset()) -> dict[str, frozenset[str]]:
-        return dict(holds.covering(leaving, ids, dict(table.io.properties)))
+    old = RowCondition.of(table.schema(), "v < 12")
+
+    def covering(*files: LeavingRows, ids: str = "") -> dict[str, frozenset[str]]:
+        return dict(holds.covering(files, Leaving(frozenset(ids), old), dict(table.io.properties)))
 
     both = (LeavingRows(first), LeavingRows(second))
-    assert covering(*both, ids=frozenset("A")) == {}
-    assert covering(*both, ids=frozenset("BC")) == {first: {"of_b"}, second: {"of_c"}}
+    assert covering(*both, ids="A") == {}
+    assert covering(*both, ids="BC") == {first: {"of_b"}, second: {"of_c"}}
     assert covering(LeavingRows(first, is_whole=True)) == {first: {"of_b"}}
     assert covering(LeavingRows(first, positions=FrozenBitMap64([0, 2]))) == {}
     assert covering(LeavingRows(second, positions=FrozenBitMap64([2]))) == {second: {"of_c"}}
+    assert covering(LeavingRows(second, matching=True)) == {second: {"of_c"}}
+    assert covering(LeavingRows(second, matching=False)) == {}
 
 
 def test_a_file_that_cannot_be_read_counts_as_covered(table: Table) -> None:
     first, _ = paths(table)
     Path(first.removeprefix("file://")).write_bytes(b"no Parquet")
 
-    found = held(table, h="v = 1").covering([LeavingRows(first)], frozenset(), dict(table.io.properties))
+    found = held(table, h="v = 1").covering([LeavingRows(first)], Leaving(), dict(table.io.properties))
 
     assert found == {first: {"h"}}
