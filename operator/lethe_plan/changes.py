@@ -6,13 +6,17 @@ Chooses Lethe's resources among the documents of YAML files. Pure.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from lethe.base import names
 from lethe_local.admission import Definition, NotAdmitted, Undecodable, admitted, defaulted, require_known_names
 from lethe_local.api.patches import LAST_APPLIED, merged, patch_of
 
 Document = Mapping[str, Any]
+
+NOT_SHOWN: Final = "<not shown>"
+CHANGED: Final = "<changed, not shown>"
+"""In the place of filters of holds."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +200,7 @@ def change_of(manifest: ResourceDocument, current: Document | None) -> Change:
         after = admitted(definition, wanted, before, strict=False)
     except (NotAdmitted, Undecodable) as e:
         return Change(manifest, Action.REFUSED, problem=str(e), before=current)
-    fields = tuple(_differences(_shown(before), _shown(after), ""))
+    fields = tuple(map(_without_filters, _differences(_shown(before), _shown(after), "")))
     after = {**after, **({"status": current["status"]} if "status" in current else {})}
     return Change(manifest, Action.CHANGE if fields else Action.UNCHANGED, fields, before=current, after=after)
 
@@ -241,3 +245,19 @@ def _differences(old: Any, new: Any, path: str) -> Iterator[FieldChange]:
             yield from _differences(old.get(key), new.get(key), f"{path}.{key}".removeprefix("."))
     elif old != new:
         yield FieldChange(path, old, new)
+
+
+def _without_filters(change: FieldChange) -> FieldChange:
+    """A filter of a hold may name a person, and plans become comments of pull requests."""
+    if change.path != "spec.holds":
+        return change
+    before = {h.get("name"): h.get("filter") for h in change.old or () if isinstance(h, Mapping)}
+
+    def shown(hold: Any) -> Any:
+        if not isinstance(hold, Mapping) or "filter" not in hold:
+            return hold
+        is_same = before.get(hold.get("name")) == hold["filter"]
+        return {**hold, "filter": NOT_SHOWN if is_same else CHANGED}
+
+    old, new = ([shown(h) for h in holds] if holds is not None else None for holds in (change.old, change.new))
+    return FieldChange(change.path, old, new)

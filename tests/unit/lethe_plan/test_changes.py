@@ -193,3 +193,25 @@ def test_an_object_without_the_annotation_keeps_what_the_manifest_lacks() -> Non
 
     assert patch.keys() == {"metadata"}
     assert json.loads(patch["metadata"]["annotations"][LAST_APPLIED])["spec"]["batchIds"] == ["a"]
+
+
+def test_a_plan_shows_which_holds_change_and_no_filter() -> None:
+    """It becomes a comment of a pull request; a filter may name a person."""
+    a, b = ({"name": name, "filter": f"person = '{name}-secret'"} for name in "ab")
+    until = "2100-01-01T00:00:00Z"
+
+    change = planned(
+        a_dataset(holds=[{**a, "until": until}, {**b, "filter": "v = 'b-secret'"}, {"name": "c"}]),
+        stored(a_dataset(holds=[a, b])),
+    )
+
+    (holds,) = change.fields
+    assert (holds.path, holds.old) == (
+        "spec.holds",
+        [{"name": "a", "filter": "<not shown>"}, {"name": "b", "filter": "<not shown>"}],
+    )
+    assert holds.new == [
+        {"name": "a", "filter": "<not shown>", "until": until},
+        {"name": "b", "filter": "<changed, not shown>"},
+        {"name": "c"},
+    ]
