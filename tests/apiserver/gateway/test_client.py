@@ -63,7 +63,7 @@ def test_it_waits_for_the_commit(site: Site, restater: lethe.GatewayClient) -> N
     ("spec", "reason", "said"),
     [
         ({**SPEC, "operation": "Remove"}, "InvalidRequest", "body.spec.operation"),
-        ({"operation": "Revert"}, "InvalidRequest", "body.spec.datasetRef"),
+        ({"operation": "Revert"}, "Rejected", "spec.datasetRef"),
         ({**SPEC, "batchIDs": ["B"]}, "Rejected", "unknown field"),
         ({**SPEC, "replacement": {"batchId": "N", "uri": "s3://lake/n"}}, "Rejected", "only then allowed"),
         ({**SPEC, "reason": "x" * 2000}, "Rejected", "1024"),
