@@ -53,6 +53,8 @@ class Leaving:
     """The rows of these batches, from each of the files."""
     condition: RowCondition | None = field(default=None, repr=False)
     """The rows for which it is true, from those files that say so (`LeavingRows.matching`)."""
+    copied: frozenset[str] = frozenset()
+    """The rows of these batches that native deletes hide stay: the rewrite copies them, and hides them again."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +91,13 @@ class CoverageSearch:
             raise SearchError(f"{path} could not be searched for rows of holds ({type(e).__name__})") from None
 
     def _covering(self, io: FileIO, question: Question) -> frozenset[str]:
-        leaving, positions = question.leaving, _positions(io, question)
+        leaving, hidden = question.leaving, _hidden(io, question)
+        positions = np.sort(as_array(leaving.positions))
         left = list(self.holds.holds)
         found: set[str] = set()
         begin = 0
         for rows in self.reading.rows(io, question.file.data_file, None):
-            gone = None if leaving.is_whole else self._gone(rows, leaving, positions, begin)
+            gone = None if leaving.is_whole else self._gone(rows, leaving, (positions, hidden), begin)
             begin += rows.num_rows
             for hold in tuple(left):
                 covered = hold.condition.true_in(rows)
@@ -106,34 +109,43 @@ class CoverageSearch:
         return frozenset(found)
 
     def _gone(
-        self, rows: pa.RecordBatch, of_file: LeavingRows, positions: PositionArray, begin: int
+        self, rows: pa.RecordBatch, of_file: LeavingRows, positions: tuple[PositionArray, PositionArray], begin: int
     ) -> pa.BooleanArray:
         """Whether each row leaves.
 
         Args:
+            positions: Sorted, of rows that leave, and of rows that native deletes hide.
             begin: The position of the first row.
         """
-        low, high = np.searchsorted(positions, (begin, begin + rows.num_rows))
-        mask = np.zeros(rows.num_rows, bool)
-        mask[np.asarray(positions[low:high], np.int64) - begin] = True
-        gone = pa.array(mask)
+        gone, hidden = (_mask(p, begin, rows.num_rows) for p in positions)
+        if self.leaving.copied:
+            hidden = pc.and_(hidden, pc.invert(self._is_of(rows, self.leaving.copied)))
+        gone = pc.or_(gone, hidden)
         if self.leaving.ids:
-            batches, ids = (
-                rows.column(self.batch_column).cast(pa.string()),
-                pa.array(sorted(self.leaving.ids), pa.string()),
-            )
-            gone = pc.or_(gone, pc.fill_null(pc.is_in(batches, value_set=ids), False))
+            gone = pc.or_(gone, self._is_of(rows, self.leaving.ids))
         if of_file.matching and self.leaving.condition is not None:
             gone = pc.or_(gone, self.leaving.condition.true_in(rows))
         return gone
 
+    def _is_of(self, rows: pa.RecordBatch, ids: frozenset[str]) -> pa.BooleanArray:
+        """Whether each row is of one of these batches."""
+        batches = rows.column(self.batch_column).cast(pa.string())
+        return pc.fill_null(pc.is_in(batches, value_set=pa.array(sorted(ids), pa.string())), False)
 
-def _positions(io: FileIO, question: Question) -> PositionArray:
-    """The sorted positions of leaving rows, as far as positions name them."""
-    leaving, arrays = question.leaving, [as_array(question.leaving.positions)]
-    if leaving.hidden and not leaving.is_whole:
-        arrays += deleted_rows(io, [question.file]).values()
-    return np.unique(np.concatenate(arrays))
+
+def _mask(positions: PositionArray, begin: int, rows: int) -> pa.BooleanArray:
+    """Whether each row is at one of the sorted positions."""
+    low, high = np.searchsorted(positions, (begin, begin + rows))
+    mask = np.zeros(rows, bool)
+    mask[np.asarray(positions[low:high], np.int64) - begin] = True
+    return pa.array(mask)
+
+
+def _hidden(io: FileIO, question: Question) -> PositionArray:
+    """The sorted positions of rows that native deletes hide, if they leave."""
+    leaving = question.leaving
+    deleted = deleted_rows(io, [question.file]) if leaving.hidden and not leaving.is_whole else {}
+    return deleted.get(leaving.path, np.empty(0, np.int64))
 
 
 Ask: TypeAlias = Callable[[CoverageSearch, Sequence[Question]], Iterable[tuple[str, frozenset[str]]]]

@@ -20,7 +20,7 @@ from lethe.ingest.schema_fit import field_ids
 from lethe.ledger.ledger import Delta
 from lethe.ledger.tombstone import Tombstone
 from lethe.search.candidates import CandidateFile
-from lethe.search.covered import LeavingRows
+from lethe.search.covered import Leaving, LeavingRows
 from pyiceberg.manifest import ManifestContent
 from pyroaring import FrozenBitMap64
 
@@ -128,7 +128,7 @@ class _Moving:
         files = [f for f in base.files() if f.path in old]
         masked = self._masked(files)
         by_id = {t.id for t in masked}
-        self._require_no_hold(old)
+        self._require_no_hold(old, frozenset(by_id))
         context.reporter.phase(Phase.WRITING, f"{len(tasks)} files of a dropped partition field")
         # Lethe's own deletes hide rows that an Undo must find. Those of others are applied for good.
         ours_off = [with_deletes(table, t, [d for d in each(t.deletes()) if not is_by_lethe(d)]) for t in tasks]
@@ -151,13 +151,17 @@ class _Moving:
         # The commit has no `native`: for increments it is a rewrite, after which the same rows are hidden.
         return Intent(delta, change, None, masks_everything=base.is_masked, unfinished=True)
 
-    def _require_no_hold(self, paths: Collection[str]) -> None:
-        """Check that holds cover no row that native deletes hide: the deletes of other writers are applied for good.
+    def _require_no_hold(self, paths: Collection[str], masked: frozenset[str]) -> None:
+        """Check that holds cover no row that leaves: rows of reverted batches are hidden anew, and all others are dropped.
+
+        Args:
+            masked: The reverted batches.
 
         Raises:
             TransientError: `LegalHold`.
         """
-        found = covering(self.context, self.base, [LeavingRows(path) for path in paths])
+        files = [LeavingRows(path) for path in paths]
+        found = covering(self.context, self.base, files, Leaving(copied=masked))
         if found:
             by = named(h for h in self.context.spec.holds if any(h.name in names for names in found.values()))
             raise TransientError(

@@ -9,6 +9,7 @@ import lethe
 import lethe_spark
 import pytest
 from lethe.base.errors import InputError
+from lethe.contract.hold import HoldSpec
 from lethe.contract.settings import Deletes
 from lethe.iceberg.delete_entries import dangling
 from lethe.iceberg.position_deletes import DeletesOfFile, write_position_deletes
@@ -215,3 +216,25 @@ def test_deletes_that_another_engine_wrote_for_such_files_are_reported_and_end_w
     assert story.revert("A").succeeded
     assert story.vacuum().outcome == "Committed"
     check(story, "B", "D", "E")
+
+
+def test_under_a_hold_what_was_taken_back_leaves_the_dropped_field_and_stays_in_the_table(
+    spark: SparkSession, lake: Lake
+) -> None:
+    """The move copies the rows that a hold covers; the purge keeps their file."""
+    story = Native.begin(spark, lake, deletes=POSITIONS).filled()
+    assert story.revert("A", name="one").succeeded
+    drop_day(story)
+    v = next(iter(of_batches("A")))[1]
+    under_hold = {"holds": (HoldSpec(name="case-7", filter=f"v = {v}"),)}
+
+    held = story.run(story.vacuuming().model_copy(update=under_hold))
+    (reverted,) = story.run(
+        story.restatement(a_request("two", batch_ids=("B",)), deletes=POSITIONS).model_copy(update=under_hold)
+    ).requests
+
+    assert (held.files_held, held.tombstones_purged, reverted.succeeded) == (1, 0, True)
+    assert story.in_files()["A"] == 4
+    check(story, "D", "E")
+    assert story.undo("one").succeeded
+    check(story, "A", "D", "E")
