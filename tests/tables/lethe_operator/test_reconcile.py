@@ -3,6 +3,7 @@
 import sqlite3
 import threading
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from lethe_operator.restatement.observe import IdLists
 from lethe_operator.restatement.outcome import Assessment, RestatementPhase
 from lethe_operator.runs import launch
 from lethe_operator.settings import Settings
+from pyiceberg.types import LongType
 
 from tests.support.builders import NOW, a_batch
 from tests.support.fake_cluster import Client, watched
@@ -109,6 +111,35 @@ def test_a_table_whose_properties_configure_a_jvm_stops_its_dataset_until_they_a
     assert jobs == []
     assert condition(lake, "Stalled")["status"] == "False"
     assert len(lake.jobs()) == 1
+
+
+def test_the_filters_of_holds_are_compared_with_the_table_whenever_they_or_it_change(lake: SmallLake) -> None:
+    """Also by an operator that has read this table before. It looks again when a hold ends."""
+    operator, ends = lake.operator(), utc_now().replace(microsecond=0) + timedelta(minutes=2)
+
+    def held(filter: str) -> str:
+        hold = {"name": "case-7", "filter": filter, "until": ends.isoformat()}
+        lake.cluster.patch(DATASETS, "ns", "flights", {"spec": {"holds": [hold]}})
+        nonlocal again
+        again = operator(FLIGHTS)
+        return condition(lake, "Stalled")["reason"]
+
+    again = operator(FLIGHTS)
+    reasons = [condition(lake, "Stalled")["reason"], held("v > 1"), held("secret > 1")]
+    with lake.table.update_schema() as change:
+        change.add_column("secret", LongType())
+    reasons.append(held("secret > 1"))
+    with lake.table.update_schema() as change:
+        change.rename_column("secret", "other")
+    operator(FLIGHTS)
+    reasons.append(condition(lake, "Stalled")["reason"])
+
+    assert [r == "InvalidHold" for r in reasons] == [False, False, True, False, True]
+    assert "secret" not in condition(lake, "Stalled")["message"]
+    assert lake.status()["holds"][0]["active"] is True
+    assert again is not None
+    assert again.time is not None
+    assert again.time <= ends
 
 
 def test_a_view_in_the_place_of_the_table_stops_the_dataset_until_it_is_gone(bare: SmallLake) -> None:
