@@ -125,8 +125,11 @@ def is_unsettled(meta: Meta, status: DatasetStatus) -> bool:
 
 
 def _waits(restatement: Restatement) -> bool:
-    """Whether a Restatement continues without an action of a user."""
+    """Whether a Restatement continues without an action of a user, at a time that nothing tells."""
     status = restatement.status
+    succeeded = status.condition(conditions.SUCCEEDED)
+    if succeeded is not None and succeeded.reason == Reason.LEGAL_HOLD:
+        return False  # until the holds are edited, or the next one ends
     if status.phase == RestatementPhase.SUSPENDED or status.is_true(conditions.STALLED):
         return False
     return status.value_of(conditions.SUCCEEDED) in (conditions.UNKNOWN, None)

@@ -8,7 +8,9 @@ import pytest
 from lethe.contract.hold import HoldSpec
 from lethe.contract.result import RequestResult, RunOutcome
 from lethe.contract.run import RunSpec
+from lethe.contract.status import RestatementStatus, stored_status
 from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker
+from lethe_operator.dataset.decide import is_idle
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import AttemptState, ObservedRun, TableView, Unavailable
 from lethe_operator.runs import spec as run_specs
@@ -29,7 +31,7 @@ from tests.support.resources import (
     condition,
     message,
 )
-from tests.support.statuses import Decided, decide
+from tests.support.statuses import Decided, a_condition, a_dataset_status, decide
 
 END = NOW + timedelta(hours=2)
 AFTER = END + timedelta(seconds=1)
@@ -148,6 +150,21 @@ def test_an_erase_under_a_hold_waits_visibly_and_starts_no_run_until_the_hold_en
     assert [len(a.launches) for a in (ended, removed, narrowed)] == [1, 1, 1]
     (launch,) = ended.launches
     assert (launch.run.holds, launch.run.attempt) == ((), 2)
+
+
+def test_while_only_a_hold_is_waited_for_nothing_has_to_be_looked_at() -> None:
+    """A hold may last for years."""
+    held, queued = (
+        replace(KEYED, stored=stored_status(RestatementStatus, {"status": {"conditions": [told]}}))
+        for told in (
+            {"type": "Succeeded", "status": "Unknown", "reason": "LegalHold"},
+            {"type": "Succeeded", "status": "Unknown", "reason": "Queued"},
+        )
+    )
+    ready = a_dataset_status(conditions=[a_condition("Ready", "True")])
+
+    assert is_idle(HELD, a_world(restatements=(held,)), ready)
+    assert not is_idle(HELD, a_world(restatements=(queued,)), ready)
 
 
 # --- a vacuum ---------------------------------------------------------------------------------------------------------
