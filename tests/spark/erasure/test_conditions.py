@@ -14,6 +14,7 @@ from lethe.base.errors import TransientError
 from lethe.cli.main import cli
 from lethe.contract.run import ConditionRef, LookupRef, RestatementRequest, RowsRef
 from lethe.restatement.plan import values_digest
+from lethe.search.candidates import CandidateFile
 from lethe_spark.jobs.restatement import lookup
 from pyspark.sql import SparkSession
 
@@ -197,14 +198,19 @@ def test_the_batch_column_of_another_table_may_be_what_is_looked_up(story: Two) 
 
 
 @VERSION_2
-def test_an_erase_whose_values_another_table_does_not_have_succeeds_and_erases_nothing(story: Two) -> None:
+def test_an_erase_whose_values_another_table_does_not_have_succeeds_and_erases_nothing(
+    story: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No file is opened whose bounds exclude the values."""
+    searched: list[CandidateFile] = []
+    monkeypatch.setattr(lookup, "search", lambda _context, _request, files: searched.extend(files))
     head = story.trips.head().snapshot_id
     erase = an_erase_by(story.via("nobody", column="v", start="email", end="number"))
 
     result = story.trips.restate(erase)
 
     assert (result.succeeded, result.rows_erased, result.snapshot_id) == (True, 0, story.trips.head().snapshot_id)
-    assert result.snapshot_id != head
+    assert (result.snapshot_id != head, searched) == (True, [])
     story.trips.check_reads(but())
 
 
@@ -232,6 +238,23 @@ def test_lookups_that_cannot_be_made_are_refused_or_wait_without_a_value_in_thei
     assert all("spec.rows.anyOf[0].via" in results[n].message for n in bad if n != "TableNotFound")
     assert not any(text in done.to_json() for text in (value, ticket(GONE[1]), str(GONE[1])))
     story.trips.check_reads(but(GONE))
+
+
+@VERSION_2
+def test_an_erase_waits_for_the_ledger_of_another_table_and_the_others_go_on(story: Two) -> None:
+    """Without it, rows would count that were taken back."""
+    for file in story.customers.ledger_files().values():
+        file.unlink()
+    via = story.via(mail(GONE[1]), column="v", start="email", end="number")
+    plain = story.condition(customer(GONE[1]), column="customer.email")
+
+    done = story.trips.restate_all(an_erase_by(via, name="waits"), an_erase_by(plain, name="goes"))
+
+    results = results_by_name(done)
+    assert {n: (r.succeeded, r.again) for n, r in results.items()} == {"waits": (False, True), "goes": (True, False)}
+    assert results["waits"].message.startswith(
+        "Restatement ns/waits: spec.rows.anyOf[0].via: Dataset customers cannot be read:"
+    )
 
 
 @VERSION_3

@@ -184,13 +184,13 @@ def _naming(where: str, via: LookupRef) -> Iterator[None]:
     """
     try:
         yield
+    except LedgerError as e:
+        raise TransientError(e.reason, f"{where}: Dataset {via.dataset} cannot be read: {e.message}") from None
     except InputError as e:
         text = (
             f"{where}: the table {via.table} of Dataset {via.dataset} cannot be read: {e.message} Nothing was erased."
         )
         raise InputError(e.reason, text) from None
-    except LedgerError as e:
-        raise TransientError(e.reason, f"{where}: Dataset {via.dataset} cannot be read: {e.message}") from None
 
 
 def _narrowed(column: ColumnPath, values: Values) -> BooleanExpression | None:
