@@ -214,6 +214,30 @@ def test_a_file_is_left_to_the_run_which_tells_what_it_has_read() -> None:
     assert (by_uri().batches, known[0].batches) == (LISTED_IDS_AT_MOST, 2)
 
 
+def test_the_values_of_an_erase_at_a_uri_are_left_to_the_run_which_tells_their_keyed_digest() -> None:
+    rows = {"column": "c", "valuesFrom": {"uri": URI}}
+    erase = a_restatement("u", operation="Erase", batchIds=(), rows=rows)
+    (launch,) = decided(erase).launches
+    told = RequestResult(
+        key=erase.key,
+        name="ns/u",
+        succeeded=False,
+        again=True,
+        reason="TableNotFound",
+        message="Wait.",
+        values_digest="1:2",
+    )
+    run = ended(300, erase, result=a_result(a_group(erase), requests=[told]))
+
+    known = seen(decided(erase, runs=(run,)), [erase])
+    (second,) = decided(*known, runs=(run,)).launches
+
+    digests = [x.run.restatement.requests[0].rows.values_digest for x in (launch, second)]  # type: ignore[union-attr]
+    assert known[0].status.plan is not None
+    assert (digests, known[0].status.plan.values_digest) == (["", "1:2"], "1:2")
+    assert (launch.secrets, launch.run.erases_by_values) == ((), True)
+
+
 @pytest.mark.parametrize("known_by", ["status", "run"])
 def test_a_list_that_has_changed_is_refused_whoever_remembers_it(known_by: str) -> None:
     """An operator that dies after the start of a run may not have written the status."""
