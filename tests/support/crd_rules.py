@@ -185,6 +185,8 @@ ACCEPTED = {
     "a policy with thresholds of zero": policy_manifest(
         triggers={"oldestTombstoneAgeSeconds": 0, "evictByLeadSeconds": 0}
     ),
+    "a policy with a retention by a column": policy_manifest(retention={"column": "booking.time", "maxAgeDays": 1}),
+    "a policy with a retention by batches": policy_manifest(retention={"by": "BatchAge", "maxAgeDays": 365}),
     "a policy with maintenance": policy_manifest(
         maintenance={
             "rewriteManifests": True,
@@ -594,6 +596,15 @@ REFUSED = {
     "orphans that a commit may just have written": (
         policy_manifest(maintenance={"removeOrphanFiles": {"olderThanSeconds": 3600}}),
         "spec.maintenance.removeOrphanFiles.olderThanSeconds",
+    ),
+    "a retention by a column and by batches": (
+        policy_manifest(retention={"column": "booked_at", "by": "BatchAge", "maxAgeDays": 1}),
+        "set exactly one of column and by",
+    ),
+    "a retention by nothing": (policy_manifest(retention={"maxAgeDays": 1}), "set exactly one of column and by"),
+    "a retention of no day": (
+        policy_manifest(retention={"column": "booked_at", "maxAgeDays": 0}),
+        "spec.retention.maxAgeDays",
     ),
     "an approval by nobody": (policy_manifest(approval="Never"), "spec.approval"),
     "a selector without values": (

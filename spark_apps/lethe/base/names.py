@@ -33,6 +33,8 @@ MASKED: Final = "lethe.masked"
 """Is "true" while native deletes mask all active tombstones; missing: unknown."""
 UNFINISHED: Final = "lethe.unfinished"
 """Is "true" on each commit of a vacuum in steps, except the last."""
+RETENTION_CUTOFF: Final = "lethe.retention-cutoff"
+"""The UTC day before which rows are too old, on a snapshot that removed such rows."""
 STAGE: Final = "lethe.stage"
 """The URI of the list of batches in the files of a staged (write-audit-publish) snapshot."""
 # Of Iceberg: the id of a staged snapshot, and on a published snapshot, the source of its files.

@@ -10,7 +10,7 @@ beginning are of this run.
 
 import json
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import date, datetime
 from enum import Enum, StrEnum
 from typing import ClassVar, Final, TypeAlias, assert_never
 
@@ -206,6 +206,32 @@ class VacuumPlanned(Recorded):
     sort_drift: float | None = None
     # The earliest deadline of the rows to purge; None: there is none.
     next_evict_by: datetime | None = None
+    # Rows with an earlier time than this UTC day are too old, and the plan removes some; None: it removes no row for its age.
+    retention_cutoff: date | None = None
+    # Of `whole_files`, those in which all rows are too old; their bytes and their rows.
+    retention_whole_files: int = 0
+    retention_bytes: int = 0
+    retention_rows: int = 0
+    # Of `files`, those that may also have rows that are too old; those of `files_left` that may.
+    retention_files: int = 0
+    retention_files_left: int = 0
+
+
+class RetentionOutcome(Recorded):
+    """What a vacuum found about rows that are too old."""
+
+    rule: str
+    """The rule that it followed, as `RetentionSpec.rule` writes it."""
+    cutoff: date
+    """Rows with an earlier time than this UTC day are too old."""
+    next_cutoff: date | None = None
+    """The first such day at which other rows of the table will be too old; None: unknown, or there are none."""
+    snapshot_id: int | None = None
+    """The snapshot that was examined."""
+    left: bool = False
+    """Whether the table still has rows that are too old, as far as is known."""
+    problem: str = ""
+    """Why no row could be removed for its age; "": nothing prevents it."""
 
 
 LEGAL_HOLD: Final = "LegalHold"
@@ -354,6 +380,8 @@ class VacuumResult(RunResult):
     orphan_files: tuple[str, ...] = ()
     """The first 20, as paths below the table."""
     small_files_compacted: int = 0
+    retention: RetentionOutcome | None = None
+    """None: the run was not asked to remove rows for their age."""
     erasures: tuple[ErasureOutcome, ...] = ()
     erasures_open: int = 0
 

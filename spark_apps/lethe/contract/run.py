@@ -4,7 +4,7 @@ Pydantic models, camelCase in JSON. Both the operator and the Spark applications
 Times are RFC 3339 in UTC, sizes are bytes.
 """
 
-from datetime import datetime
+from datetime import date, datetime
 from enum import StrEnum
 from typing import Any, assert_never
 
@@ -23,6 +23,7 @@ from lethe.contract.settings import (
     Deletes,
     FileFormat,
     Operation,
+    RetentionBy,
     RunFamily,
     RunKind,
     SchemaEvolution,
@@ -364,6 +365,21 @@ class Maintenance(Document):
     compact_small_files: bool = False
 
 
+class RetentionSpec(Document):
+    """Which rows are too old."""
+
+    column: str = ""
+    """The full name of the column with the time of a row. "": the time at which its batch was promoted."""
+    max_age_days: int
+    cutoff: date
+    """Rows with an earlier time than the start of this UTC day are too old."""
+
+    @property
+    def rule(self) -> str:
+        """What decides, as text."""
+        return f"{self.column or RetentionBy.BATCH_AGE}, {self.max_age_days} days"
+
+
 class VacuumSpec(Document):
     """What a vacuum purges, expires and maintains, within which limits; or an erasure check (`erasures_only`)."""
 
@@ -373,6 +389,8 @@ class VacuumSpec(Document):
     snapshots: SnapshotLimits = SnapshotLimits()
     batch_ids: tuple[str, ...] = ()
     """Purge only the rows of these batches; empty: of all tombstones."""
+    retention: RetentionSpec | None = None
+    """Which rows are removed because of their age. A run that is limited to batches removes none. None: no row is too old."""
     plan_only: bool = False
     """Report a plan, and change nothing."""
     approved_plan: str = ""

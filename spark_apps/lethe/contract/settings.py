@@ -192,6 +192,13 @@ class Launcher(StrEnum):
     """Of the Kubeflow Spark operator."""
 
 
+class RetentionBy(StrEnum):
+    """What besides a column says how old a row is."""
+
+    BATCH_AGE = "BatchAge"
+    """The time at which its batch was promoted."""
+
+
 class Approval(StrEnum):
     """`spec.approval` of a VacuumPolicy: whether a vacuum that is due waits for a person."""
 

@@ -228,6 +228,18 @@ class VacuumPlan(ApiModel):
     """How many data files overlap where one would do, as a decimal number; 1.00 is perfectly sorted."""
     next_evict_by_time: Time | None = None
     """The first evictBy of the rows that would be purged."""
+    retention_cutoff: str | None = None
+    """The UTC day, as 2026-01-31, before which rows are too old; absent if the plan removes no row for its age."""
+    retention_whole_files: int | None = None
+    """Of wholeFiles, those in which all rows are too old."""
+    retention_bytes: int | None = None
+    """Their size."""
+    retention_rows: int | None = None
+    """Their rows."""
+    retention_files: int | None = None
+    """Of files, those that may have rows that are too old."""
+    retention_files_left: int | None = None
+    """Of filesLeft, those that may have rows that are too old."""
     run: str | None = None
     """The Job that made the plan."""
     state: str | None = None
@@ -283,6 +295,23 @@ class VacuumSpeed(ApiModel):
     """The last Job that was measured."""
 
 
+class RetentionStatus(ApiModel):
+    """What the last vacuum found about rows that are too old."""
+
+    rule: str | None = None
+    """The rule that it followed."""
+    cutoff: str | None = None
+    """Rows with a time before this UTC day were too old."""
+    next_time: Time | None = None
+    """When other rows of the table will be too old; absent if unknown."""
+    snapshot_id: int | None = None
+    """The snapshot that it examined."""
+    left: bool | None = None
+    """Whether it left rows that are too old to the next vacuum."""
+    problem: str | None = None
+    """Why it removed no row for its age, and what to do."""
+
+
 class VacuumStatus(ApiModel):
     """Whether rows that tombstones hide are purged now, and why or why not; and the history of vacuums."""
 
@@ -304,6 +333,7 @@ class VacuumStatus(ApiModel):
     plan: VacuumPlan | None = None
     last_run: LastVacuum | None = None
     requested: RequestedVacuum | None = None
+    retention: RetentionStatus | None = None
     measured: VacuumSpeed | None = None
 
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from lethe.contract.kubernetes import Bytes, Labels, above_zero
 from lethe.contract.schema import ApiModel, Int32, Required, Rule, between, items, keywords, length
-from lethe.contract.settings import Approval, LabelOperator
+from lethe.contract.settings import Approval, LabelOperator, RetentionBy
 
 
 class Requirement(ApiModel):
@@ -51,6 +51,26 @@ class Triggers(ApiModel):
     """A vacuum is due this many seconds before an evictBy, or earlier if previous vacuums took longer. Such a vacuum does
     not wait for the window.
     """
+
+
+class Retention(ApiModel):
+    """Remove rows that are too old.
+
+    A row is too old if its time is before the UTC day that is maxAgeDays days before today. Rows without a time never are.
+    """
+
+    cel_rules = (Rule("has(self.column) != has(self.by)", "set exactly one of column and by", ".column"),)
+
+    column: Annotated[str, length(1, 255)] | None = None
+    """The column with the time of a row: a date, a timestamp, or a timestamp with a zone. A field of structs is named as
+    `booking.time`. A timestamp without a zone is taken as UTC.
+    """
+    by: RetentionBy | None = None
+    """BatchAge: the time of a row is that at which its batch was promoted. Rows of batches that Lethe did not promote have no
+    time.
+    """
+    max_age_days: Annotated[Int32, between(1, 36_500)]
+    """How many days rows are kept."""
 
 
 class Window(ApiModel):
@@ -108,6 +128,8 @@ class VacuumPolicySpec(ApiModel):
 
     dataset_selector: Annotated[Selector, Required()] = Selector()
     triggers: Annotated[Triggers, Required()] = Triggers()
+    retention: Retention | None = None
+    """Which rows are removed because of their age. If unset, none."""
     window: Window | None = None
     limits: VacuumLimits = VacuumLimits()
     approval: Approval = Approval.AUTOMATIC

@@ -183,7 +183,8 @@ def plan_range(snapshots: Mapping[int, Snapshot], since: int, until: int, table:
 
     Raises:
         InputError: NotAnAncestor; SnapshotNotFound, if a snapshot in between has expired; ForeignChange, if another writer
-            changed rows without a ledger; ErasedBetween, if records were erased, or replaced by their keys.
+            changed rows without a ledger; ErasedBetween, if records were erased, or replaced by their keys; RetentionBetween,
+            if a vacuum removed rows because of their age.
     """
     walked: list[Snapshot] = []
     current: int | None = until
@@ -230,9 +231,15 @@ def _kind(snapshot: Snapshot, table: str) -> _Kind:
     """What a snapshot changed, as far as an increment can tell.
 
     Raises:
-        InputError: ForeignChange, ErasedBetween.
+        InputError: ForeignChange, ErasedBetween, RetentionBetween.
     """
     operation = snapshot.summary.get("operation", "")
+    if snapshot.ledger is not None and names.RETENTION_CUTOFF in snapshot.summary:
+        raise InputError(
+            "RetentionBetween",
+            f"{table}: snapshot {snapshot.id} removed rows because of their age, which a read of an increment does not report. "
+            f"Read up to the snapshot before it ({snapshot.parent_id}), and then from this snapshot.",
+        )
     if snapshot.ledger is not None and names.DELETES in snapshot.summary:
         # A restatement: it may have added replacements, and dropped whole files.
         return _Kind.APPEND | _Kind.MASK

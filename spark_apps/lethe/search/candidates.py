@@ -8,7 +8,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 import pyarrow.compute as pc
@@ -19,6 +19,7 @@ from pyiceberg.table import Table
 from lethe.base.errors import InputError
 from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import VacuumSpec
+from lethe.files.ages import Age
 from lethe.files.bounds import FileBounds, IdIndex, Suspects, partition_text
 from lethe.files.increment import SnapshotFiles
 from lethe.files.values import Values
@@ -32,8 +33,10 @@ from lethe.ledger.tombstone import Tombstone
 from lethe.read import data_file
 from lethe.read.data_file import ReadPart
 from lethe.search.positions import AnyWanted, Wanted, columns_of
+from lethe.search.retention import Retention, retention_of
 from lethe.vacuum.plan import (
     SMALL_PART,
+    AgedRows,
     Drift,
     Estimate,
     ExpectedBytes,
@@ -230,11 +233,11 @@ def head_of(table: Table, facts: TableFacts, resolution: Resolution, field_id: i
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A live data file that might hold tombstoned rows."""
+    """A live data file that might hold rows to purge: tombstoned ones, or ones that are too old."""
 
     bounds: FileBounds
     all_rows_deleted: bool
-    """All its rows are tombstoned."""
+    """All its rows are tombstoned, or all are too old."""
     format_name: str
     """The name of the file's format, as Iceberg writes it."""
     spec_id: int
@@ -243,6 +246,8 @@ class Suspect:
     """Row groups; 0: its entry does not say where they begin."""
     sort_order_id: int | None = None
     """The id of the sort order; None: the file's entry names none."""
+    age: Age = Age.YOUNG
+    """By its times. YOUNG also if the ages of batches decide."""
 
 
 class LiveSuspects:
@@ -250,11 +255,19 @@ class LiveSuspects:
 
     Args:
         erasing: Files with native deletes are suspects too, whatever their bounds.
-        small_bytes: `small` keeps smaller files that hold no tombstoned rows.
+        small_bytes: `small` keeps smaller files that hold no rows to purge.
+        retention: Says which rows are too old. The batches that are too old are among the tombstones. None: no row is.
     """
 
-    def __init__(self, tombstones: Iterable[Tombstone], erasing: bool = False, small_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        tombstones: Iterable[Tombstone],
+        erasing: bool = False,
+        small_bytes: int = 0,
+        retention: Retention | None = None,
+    ) -> None:
         self.erasing = erasing
+        self.retention = retention
         self._small_bytes = small_bytes
         self._known = {t.key: t for t in tombstones}
         self.suspects = Suspects(self._known.values())
@@ -267,6 +280,13 @@ class LiveSuspects:
         self._read: frozenset[str] = frozenset()
         self._deletes_read: frozenset[str] = frozenset()
         self._deletes = NativeDeleteFiles({}, {})
+        self._next_cutoffs: dict[str, date] = {}
+
+    @property
+    def next_cutoff(self) -> date | None:
+        """The first cutoff at which other rows of the files are too old; None: unknown, or none will be."""
+        known = self.retention.next_cutoff if self.retention is not None else None
+        return min((*self._next_cutoffs.values(), *([known] if known is not None else [])), default=None)
 
     def use(self, tombstones: Iterable[Tombstone]) -> None:
         """Use these tombstones from now on.
@@ -282,21 +302,19 @@ class LiveSuspects:
         if any(k not in before or before[k] != t.partitions for k, t in new.items()):
             self._forget()
             return
-        assessed = ((p, s, self._must(s.bounds)) for p, s in self.found.items())
+        assessed = ((p, s, self._must(s.bounds, s.age)) for p, s in self.found.items())
         self.found = {
             p: replace(s, all_rows_deleted=all_rows_deleted)
             for p, s, all_rows_deleted in assessed
             if all_rows_deleted is not None
         }
 
-    def _must(self, file: FileBounds) -> bool | None:
-        """True: all rows are tombstoned; False: some might be; None: no row can be."""
-        all_rows_deleted = self.suspects.must_hold(file)
-        return (
-            all_rows_deleted
-            if all_rows_deleted or self.suspects.might_hold(file) or (self.erasing and file.deletes)
-            else None
-        )
+    def _must(self, file: FileBounds, age: Age) -> bool | None:
+        """True: all rows are tombstoned or too old; False: some might be; None: no row can be."""
+        if self.suspects.must_hold(file) or age is Age.OLD:
+            return True
+        is_suspect = self.suspects.might_hold(file) or (self.erasing and file.deletes) or age is not Age.YOUNG
+        return False if is_suspect else None
 
     def observe(self, head: Head) -> None:
         """Update `found` (by path), `small` and, the first time, `sort_drift`.
@@ -313,6 +331,7 @@ class LiveSuspects:
         if gone:
             self.found = {p: s for p, s in self.found.items() if s.manifest not in gone}
             self.small = {p: s for p, s in self.small.items() if s.manifest not in gone}
+            self._next_cutoffs = {m: day for m, day in self._next_cutoffs.items() if m not in gone}
         first, drift = not self._read, Drift()
         new = [m for m in data if m.manifest_path not in self._read]
 
@@ -356,16 +375,28 @@ class LiveSuspects:
                 every.append(f)
             if head.foreign is None or f.added_by in head.foreign:
                 f = replace(f, partition=None)
-            all_rows_deleted = self._must(f)
+            age = self._age_of(entry.data_file, f, manifest)
+            all_rows_deleted = self._must(f, age)
             if all_rows_deleted is None and f.size >= self._small_bytes:
                 continue
             data = entry.data_file
             groups, order = len(data.split_offsets or ()), data.sort_order_id
             file = Suspect(
-                f, bool(all_rows_deleted), data.file_format.value, spec_id, manifest.manifest_path, groups, order
+                f, bool(all_rows_deleted), data.file_format.value, spec_id, manifest.manifest_path, groups, order, age
             )
             (small if all_rows_deleted is None else files).append(file)
         return files, small, every
+
+    def _age_of(self, file: DataFile, bounds: FileBounds, manifest: ManifestFile) -> Age:
+        """The age of a file. Remembers when the rows of one without too old rows will be too old."""
+        if self.retention is None:
+            return Age.YOUNG
+        age = self.retention.age_of(file, bounds)
+        day = self.retention.next_cutoff_of(file) if age is Age.YOUNG else None
+        if day is not None:
+            known = self._next_cutoffs.get(manifest.manifest_path)
+            self._next_cutoffs[manifest.manifest_path] = day if known is None else min(day, known)
+        return age
 
 
 def held_ids(
@@ -427,9 +458,10 @@ def _bytes(file: PlannedFile, field_id: int) -> int:
 
 @dataclass(frozen=True)
 class Survey:
-    """The tombstones at the start of a run, and the files that might hold their rows."""
+    """The tombstones and the too old batches at the start of a run, and the files that might hold rows to purge."""
 
     tombstones: tuple[Tombstone, ...]
+    """Without the batches that are too old."""
     live: LiveSuspects
     """These files; the run updates it to later heads."""
     rows: Mapping[str, int]
@@ -442,46 +474,109 @@ class Survey:
     """The plan of the whole run, by bounds."""
     planned: VacuumPlanned
     """The plan as the run's result reports it."""
+    problem: str = ""
+    """Why no row is removed for its age, although the run was asked to; "": nothing prevents it."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to purge."""
+        return not (self.tombstones or self.plan.touched or self.plan.postponed)
+
+    @property
+    def retention(self) -> Retention | None:
+        """Which rows are too old; None: no row is."""
+        return self.live.retention
+
+    @property
+    def expired(self) -> tuple[Tombstone, ...]:
+        """The batches that are too old, in the form of tombstones."""
+        return self.retention.batches if self.retention is not None else ()
 
     def in_order(self, files: Sequence[FileBounds]) -> list[FileBounds]:
         """The files by priority: the vacuum purges the first ones first."""
         suspects = self.live.suspects
         estimate = Estimate(suspects, files, self.rows)
-        return by_priority(files, suspects, estimate, PurgeDeadlines(self.due_by, self.erase_by))
+        aged = aged_files(self.live, [self.live.found[f.path] for f in files])
+        return by_priority(files, suspects, estimate, PurgeDeadlines(self.due_by, self.erase_by), aged)
+
+
+def aged_files(live: LiveSuspects, files: Iterable[Suspect]) -> frozenset[str]:
+    """The paths of the files that might hold rows that are too old."""
+    expired = Suspects(live.retention.batches if live.retention is not None else ())
+    return frozenset(s.bounds.path for s in files if s.age is not Age.YOUNG or expired.might_hold(s.bounds))
 
 
 def survey(
-    head: Head, ledger: Ledger, field_id: int, table: TableTraits, spec: VacuumSpec, now: datetime
+    head: Head,
+    ledger: Ledger,
+    field_id: int,
+    table: TableTraits,
+    spec: VacuumSpec,
+    now: datetime,
+    retention: Retention | InputError | None = None,
 ) -> Survey | None:
     """Survey the head.
 
     Args:
         ledger: Of the head.
         field_id: Of the batch column.
+        retention: Which rows are too old, or why this cannot be said. None: the run was not asked to remove rows for their age.
 
     Returns:
-        None, if no tombstone is active and no erasure has rows left to purge.
+        None, if no tombstone is active, no erasure has rows left to purge, and no row can be too old.
     """
     tombstones = tombstones_to_purge(ledger, field_id, spec.batch_ids)
     erasures = () if spec.batch_ids else unpurged_record_erasures(ledger, field_id)
-    if not tombstones and not erasures:
+    if not tombstones and not erasures and retention is None:
         return None
     target = target_bytes(spec.target_file_size_bytes, table.properties)
-    live = LiveSuspects(tombstones, bool(erasures), small_bytes=target // SMALL_PART)
+    rule = retention if isinstance(retention, Retention) else None
+    expired = rule.batches if rule is not None else ()
+    live = LiveSuspects((*tombstones, *expired), bool(erasures), target // SMALL_PART, rule)
     live.observe(head)
-    rows = _rows_of(ledger, [t.id for t in tombstones])
+    rows = _rows_of(ledger, [t.id for t in (*tombstones, *expired)])
     may_contain_deleted_rows = [s.bounds for s in live.found.values() if not s.all_rows_deleted]
     all_rows_deleted = [s.bounds for s in live.found.values() if s.all_rows_deleted]
     estimate, erase_by = Estimate(live.suspects, may_contain_deleted_rows, rows), earliest_deadline(erasures)
     due_by = now + timedelta(seconds=spec.evict_by_lead_seconds)
-    scanned = ScannedSnapshot(head.snapshot_id, tombstones, live.suspects, all_rows_deleted, may_contain_deleted_rows)
+    aged = aged_files(live, live.found.values())
+    scanned = ScannedSnapshot(
+        head.snapshot_id,
+        tombstones,
+        live.suspects,
+        all_rows_deleted,
+        may_contain_deleted_rows,
+        AgedRows(rule.cutoff, rule.spec.rule, field_id, aged) if rule is not None else None,
+    )
     plan = plan_vacuum(scanned, estimate, PurgeDeadlines(due_by, erase_by), spec.max_bytes)
-    if not tombstones and not plan.rewrite:
+    if not tombstones and not plan.rewrite and retention is None:
         return None
-    expected = _expected(table, [live.found[f.path] for f in plan.rewrite], estimate, target)
+    expected = _expected(table, [live.found[f.path] for f in plan.rewrite], estimate, target, aged)
     planned = _planned(plan, estimate, live.sort_drift, rows, erase_by)
     planned = planned.model_copy(update={"bytes_to_copy": expected.copied, "bytes_to_encode": expected.encoded})
-    return Survey(tombstones, live, rows, due_by, erase_by, plan, planned)
+    problem = str(retention) if isinstance(retention, InputError) else ""
+    return Survey(tombstones, live, rows, due_by, erase_by, plan, planned, problem)
+
+
+def retention_for(
+    table: Table, ledger: Ledger, field_id: int, spec: VacuumSpec, now: datetime, name: str
+) -> Retention | InputError | None:
+    """Which rows of a table are too old, or why this cannot be said.
+
+    Args:
+        ledger: Of the head.
+        field_id: Of the batch column.
+        name: Of the table, for messages.
+
+    Returns:
+        None, if the run is not asked to remove rows for their age.
+    """
+    if spec.retention is None or spec.batch_ids:
+        return None
+    try:
+        return retention_of(spec.retention, table.schema(), table.specs(), ledger, field_id, now, name)
+    except InputError as e:
+        return e
 
 
 def plan_now(
@@ -496,15 +591,19 @@ def plan_now(
     head = head_of(table, facts, resolution, field_id) if field_id is not None else None
     if head is None or field_id is None:
         return None
-    found = survey(head, ledger, field_id, traits_of(table, field_id), spec, now)
-    return found.planned if found is not None else None
+    retention = retention_for(table, ledger, field_id, spec, now, facts.name)
+    found = survey(head, ledger, field_id, traits_of(table, field_id), spec, now, retention)
+    return found.planned if found is not None and not found.is_empty else None
 
 
-def _expected(table: TableTraits, files: Sequence[Suspect], estimate: Estimate, target: int) -> ExpectedBytes:
-    """Estimate what becomes of the bytes of the files to rewrite."""
+def _expected(
+    table: TableTraits, files: Sequence[Suspect], estimate: Estimate, target: int, aged: frozenset[str]
+) -> ExpectedBytes:
+    """Estimate what becomes of the bytes of the files to rewrite. Those with times that are too old are left to Spark."""
     files_with_rows = [candidate(s, round(estimate.rows_in(s.bounds))) for s in files]
-    filtered = one_by_one(table, files_with_rows, target)
-    return expected_bytes(estimate, files_with_rows, filtered)
+    by_spark = {s.bounds.path for s in files if s.age is not Age.YOUNG}
+    filtered = one_by_one(table, [f for f in files_with_rows if f.bounds.path not in by_spark], target)
+    return expected_bytes(estimate, files_with_rows, filtered, aged)
 
 
 def _rows_of(ledger: Ledger, ids: list[str]) -> dict[str, int]:
@@ -519,7 +618,9 @@ def _rows_of(ledger: Ledger, ids: list[str]) -> dict[str, int]:
 def _planned(
     plan: VacuumPlan, estimate: Estimate, sort_drift: float | None, rows: Mapping[str, int], erase_by: datetime | None
 ) -> VacuumPlanned:
-    vain = in_vain_percent(estimate, plan.rewrite)
+    aged = plan.aged.files if plan.aged is not None else frozenset()
+    whole = [f for f in plan.delete if f.path in aged]
+    vain = in_vain_percent(estimate, plan.rewrite, aged)
     deadlines = [t.evict_by for t in plan.applied if t.evict_by is not None]
     if erase_by is not None and any(f.deletes for f in plan.rewrite):
         deadlines.append(erase_by)
@@ -536,6 +637,12 @@ def _planned(
         in_vain_percent=None if vain is None else round(vain, 1),
         sort_drift=None if sort_drift is None else round(sort_drift, 2),
         next_evict_by=min(deadlines, default=None),
+        retention_cutoff=plan.aged.cutoff if plan.aged is not None and plan.losing_aged else None,
+        retention_whole_files=len(whole),
+        retention_bytes=_size(whole),
+        retention_rows=sum(f.records for f in whole),
+        retention_files=sum(f.path in aged for f in plan.rewrite),
+        retention_files_left=sum(f.path in aged for f in plan.postponed),
     )
 
 

@@ -5,7 +5,7 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from itertools import accumulate
 from math import exp, frexp, log1p
 from typing import Final, TypeAlias
@@ -121,14 +121,15 @@ def _rows_of(tombstone: Tombstone, rows: Mapping[str, int]) -> float:
     return max(rows.get(tombstone.id, 1), 1) / max(len(tombstone.partitions or ()), 1)
 
 
-def in_vain_percent(estimate: Estimate, files: Iterable[FileBounds]) -> float | None:
-    """The expected share of the files' bytes, in percent, that is in files without tombstoned rows; None: there are no files.
+def in_vain_percent(estimate: Estimate, files: Iterable[FileBounds], aged: Collection[str] = ()) -> float | None:
+    """The expected share of the files' bytes, in percent, that is in files without rows to purge; None: there are no files.
 
-    Files with native deletes certainly hold deleted rows.
+    Files with native deletes certainly hold deleted rows, and those with rows that are too old (`aged`, by path) hold such rows.
     """
     file_list = list(files)
     total = sum(f.size for f in file_list)
-    return 100 * sum(f.size * estimate.none_in(f) for f in file_list if not f.deletes) / total if total else None
+    vain = sum(f.size * estimate.none_in(f) for f in file_list if not f.deletes and f.path not in aged)
+    return 100 * vain / total if total else None
 
 
 class Drift:
@@ -218,24 +219,32 @@ class PurgeDeadlines:
 
 
 def by_priority(
-    files: Iterable[FileBounds], suspects: Suspects, estimate: Estimate, deadlines: PurgeDeadlines
+    files: Iterable[FileBounds],
+    suspects: Suspects,
+    estimate: Estimate,
+    deadlines: PurgeDeadlines,
+    aged: Collection[str] = (),
 ) -> list[FileBounds]:
-    """Order the files that might hold tombstoned rows, or rows under native deletes.
+    """Order the files that might hold tombstoned rows, rows under native deletes, or rows that are too old.
 
-    Files with a deadline come first, the earliest deadline before the others. Then come the files from which readers gain most:
-    those with the most expected deleted rows per byte to rewrite, because readers have to filter each row of a file that might
-    hold deleted rows. Files with a similar gain are ordered by partition and batch.
+    Files with a deadline come first, the earliest deadline before the others, then those with rows that are too old. Then come
+    the files from which readers gain most: those with the most expected deleted rows per byte to rewrite, because readers have to
+    filter each row of a file that might hold deleted rows. Files with a similar gain are ordered by partition and batch.
+
+    Args:
+        aged: Paths of the files that might hold rows that are too old.
     """
     due_by, erase_by = deadlines.due_by, deadlines.erase_by
 
-    def rank(file: FileBounds) -> tuple[datetime, int, str, str, str]:
+    def rank(file: FileBounds) -> tuple[datetime, bool, int, str, str, str]:
         due = NEVER
         if due_by is not None:
             due = min(suspects.earliest(file), erase_by if erase_by is not None and file.deletes else NEVER)
         rows = estimate.rows_in(file)
         gain = frexp(rows / max(file.size, 1))[1] if rows else _NOTHING  # the exponent of 2
         is_due = due_by is not None and due <= due_by
-        return (due if is_due else NEVER, -gain, file.partition or "", file.lower or "", file.path)
+        is_young = file.path not in aged
+        return (due if is_due else NEVER, is_young, -gain, file.partition or "", file.lower or "", file.path)
 
     return sorted(files, key=rank)
 
@@ -332,6 +341,22 @@ def _rank(entry: tuple[str, bool, FileBounds]) -> tuple[str, bool, str]:
 
 
 @dataclass(frozen=True)
+class AgedRows:
+    """The rows that a plan removes because they are too old."""
+
+    cutoff: date
+    """Rows with an earlier time than this UTC day are too old."""
+    rule: str
+    """What tells the time of a row."""
+    field_id: int
+    """Of the batch column."""
+    files: frozenset[str]
+    """Paths of the files that lose rows for their age, or may do so. Postponed files may be among them."""
+    batch_ids: frozenset[str] = frozenset()
+    """Of a step: the batches in its files that are too old. Empty if a column says which rows are."""
+
+
+@dataclass(frozen=True)
 class VacuumPlan:
     """The plan of a run, by bounds alone, or of one step."""
 
@@ -348,6 +373,8 @@ class VacuumPlan:
     """
     postponed: tuple[FileBounds, ...] = ()
     """Files left for the next vacuum."""
+    aged: AgedRows | None = None
+    """None: no row is removed for its age."""
 
     @property
     def touched(self) -> frozenset[str]:
@@ -355,11 +382,24 @@ class VacuumPlan:
         return frozenset(f.path for f in (*self.delete, *self.rewrite))
 
     @property
+    def losing_aged(self) -> tuple[FileBounds, ...]:
+        """The files that it removes from the table and that lose rows for their age."""
+        paths = self.aged.files if self.aged is not None else ()
+        return tuple(f for f in (*self.delete, *self.rewrite) if f.path in paths)
+
+    @property
+    def batch_ids(self) -> frozenset[str]:
+        """The batches whose rows are left out of the rewritten files."""
+        too_old = self.aged.batch_ids if self.aged is not None else frozenset()
+        return too_old | {t.id for t in self.applied}
+
+    @property
     def digest(self) -> str:
-        """Identifies the plan: the same files and tombstones have the same digest."""
+        """Identifies the plan: the same files, tombstones and day of too old rows have the same digest."""
         files = [sorted(f.path for f in group) for group in (self.delete, self.rewrite)]
         marks = sorted([t.id, t.added_on.isoformat(), *t.restatements] for t in self.applied)
-        document = json.dumps([*files, marks], ensure_ascii=True, separators=(",", ":"))
+        aged = [[self.aged.cutoff.isoformat(), self.aged.rule]] if self.aged is not None and self.losing_aged else []
+        document = json.dumps([*files, marks, *aged], ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(document.encode()).hexdigest()[:32]
 
 
@@ -390,7 +430,9 @@ class ScannedSnapshot:
     all_rows_deleted: Collection[FileBounds]
     """Files in which all rows are tombstoned: deleting them is free, so it needs no budget."""
     may_contain_deleted_rows: Collection[FileBounds]
-    """Files that might hold tombstoned rows, or rows under native deletes to erase."""
+    """Files that might hold tombstoned rows, rows under native deletes to erase, or rows that are too old."""
+    aged: AgedRows | None = None
+    """None: no row is too old."""
 
 
 def plan_vacuum(
@@ -402,12 +444,19 @@ def plan_vacuum(
         estimate: Of the files in `scanned.might`.
         max_bytes: Limit for the total size of files to rewrite; None: no limit.
     """
-    ordered = by_priority(scanned.may_contain_deleted_rows, scanned.suspects, estimate, deadlines)
+    aged = scanned.aged.files if scanned.aged is not None else frozenset()
+    ordered = by_priority(scanned.may_contain_deleted_rows, scanned.suspects, estimate, deadlines, aged)
     rewrite, postponed = within_budget(ordered, max_bytes)
     ids = scanned.suspects.covered((*scanned.all_rows_deleted, *rewrite))
     applied = tuple(t for t in scanned.tombstones if t.id in ids)
     return VacuumPlan(
-        scanned.snapshot_id, tuple(scanned.all_rows_deleted), rewrite, scanned.tombstones, applied, postponed
+        scanned.snapshot_id,
+        tuple(scanned.all_rows_deleted),
+        rewrite,
+        scanned.tombstones,
+        applied,
+        postponed,
+        scanned.aged,
     )
 
 
@@ -478,10 +527,23 @@ def plan_purge(
     still_there = Suspects(active.values()).covered(remaining).union(*searched.values())
     gone = frozenset(key for key, t in active.items() if t.id not in still_there)
     vacuumed = tuple(applied[t.key] for t in plan.applied)
+    vacuumed += tuple(t for t in _hidden_in(plan.losing_aged, plan.aged, ledger) if t.key not in applied)
     purged_in_part = tuple(
         replace(t, meta={META_PURGED_BY: run, **t.meta}) for t in vacuumed if t.key not in gone and _unmarked(t)
     )
     return PurgeStep(Delta(run, add_tombstones=purged_in_part, remove_tombstones=gone), vacuumed)
+
+
+def _hidden_in(files: Collection[FileBounds], aged: AgedRows | None, ledger: Ledger) -> tuple[Tombstone, ...]:
+    """The tombstones of this ledger whose rows may be among those that these files lose for their age.
+
+    An Undo cannot show these rows again, whether the tombstone was set before the plan or after it.
+    """
+    if aged is None or not files or not len(ledger.tombstones):
+        return ()
+    within = ledger.tombstones_within(aged.field_id, [(f.lower, f.upper) for f in files])
+    held = Suspects(within).covered(files)
+    return tuple(t for t in within if t.id in held)
 
 
 def _unmarked(tombstone: Tombstone) -> bool:
@@ -612,7 +674,10 @@ class ExpectedBytes:
 
 
 def expected_bytes(
-    estimate: Estimate, files: Iterable[SmallPurge], filtered: Collection[SmallPurge] = ()
+    estimate: Estimate,
+    files: Iterable[SmallPurge],
+    filtered: Collection[SmallPurge] = (),
+    aged: Collection[str] = (),
 ) -> ExpectedBytes:
     """Estimate how many bytes are copied and encoded.
 
@@ -623,12 +688,14 @@ def expected_bytes(
     Args:
         estimate: Of all these files.
         filtered: Those that are purged one by one.
+        aged: Paths of those with rows that are too old.
     """
     files = list(files)
     in_order = {f.bounds.path for f in filtered} & apart(f.bounds for f in files)
     copied = encoded = 0.0
     for f in files:
-        rewritten = 1.0 if f.bounds.deletes else 1.0 - estimate.none_in(f.bounds)
+        is_certain = f.bounds.deletes or f.bounds.path in aged
+        rewritten = 1.0 if is_certain else 1.0 - estimate.none_in(f.bounds)
         share = rewritten
         if f.bounds.path in in_order and f.groups > 1:
             share = min(rewritten, _touched(estimate, f) / f.groups)

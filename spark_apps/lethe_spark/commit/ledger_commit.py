@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Final, Generic, TypeVar
 
 from lethe import batches_table as tracking
@@ -213,6 +213,8 @@ class Intent(Generic[T]):
     """Whether it masks every active tombstone."""
     unfinished: bool = False
     """Whether the run makes further commits."""
+    retention_cutoff: date | None = None
+    """The UTC day before which rows are too old. None: no row is removed for its age."""
 
 
 @dataclass(frozen=True)
@@ -301,6 +303,8 @@ def _try_once(context: Committer, table: IcebergTable, base: Base, intent: Inten
         keys[names.PUBLISHED_WAP_ID] = intent.publishes  # Iceberg then refuses to cherry-pick the staged snapshot again
     if intent.unfinished:
         keys[names.UNFINISHED] = "true"
+    if intent.retention_cutoff is not None:
+        keys[names.RETENTION_CUTOFF] = intent.retention_cutoff.isoformat()
     context.step("before-commit")
     with tracing.span("commit", {"lethe.table": table.full_name, "lethe.change": type(intent.change).__name__}):
         in_doubt, attempts.in_doubt = attempts.in_doubt, True

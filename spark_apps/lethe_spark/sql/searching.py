@@ -5,12 +5,16 @@ No value is part of a query: Spark broadcasts the values. No error contains a va
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from datetime import date
+from typing import Final, TypeVar
 
 import pyarrow as pa
 from lethe.base.errors import ConflictError
 from lethe.contract.run import SearchLimits
+from lethe.files.values import ValueType
 from lethe.iceberg.column_path import ColumnName
+from lethe.iceberg.time_column import TimeColumn
+from lethe.search.ages import AgeResult, AgeSearch
 from lethe.search.batches import PARALLEL_FILES, BatchSearch, FileResult, Searched, is_few, result_of, search_here
 from lethe.search.candidates import CandidateFile
 from lethe.search.positions import AnyWanted, SearchedFile, Wanted, WantedKeys, find, find_keys
@@ -24,6 +28,8 @@ from lethe_spark.jvm.data_files import DataFile, with_deletes
 from lethe_spark.jvm.errors import reading
 from lethe_spark.jvm.scan_tasks import ScannedFiles, scan_tasks
 from lethe_spark.jvm.spark_table import in_set, quoted
+
+R = TypeVar("R")
 
 _ID = "_lethe_id"
 IN_SET_AT_MOST: Final = 10_000
@@ -78,6 +84,19 @@ def _has_one_of(frame: DataFrame, column: str, ids: Collection[str]) -> Column:
 def _joined(frame: DataFrame, column: str, ids: Collection[str], how: str) -> DataFrame:
     id_frame = frame.sparkSession.createDataFrame(pa.table({_ID: pa.array(sorted(ids), pa.string())}))
     return frame.join(F.broadcast(id_frame), named(column) == F.col(_ID), how)
+
+
+def not_before(frame: DataFrame, column: TimeColumn, day: date) -> DataFrame:
+    """The rows whose time is not before a UTC day, including rows without a time."""
+    start = f"{day.isoformat()} 00:00:00"
+    literals = {
+        ValueType.DATE: f"DATE'{day.isoformat()}'",
+        ValueType.TIMESTAMP: f"TIMESTAMP_NTZ'{start}'",
+        ValueType.TIMESTAMPTZ: f"TIMESTAMP'{start}Z'",
+    }
+    time = F.col(".".join(quoted(name) for name in column.name))
+    # `coalesce` keeps Spark from skipping row groups: the rows are counted against those that the files have.
+    return frame.filter(~F.coalesce(time < F.expr(literals[column.type]), F.lit(False)))
 
 
 def named(column: str) -> Column:
@@ -141,16 +160,33 @@ def search_batches(context: SparkContext, request: BatchSearch, files: Sequence[
         ids.destroy()
 
 
+def count_too_old(context: SparkContext, request: AgeSearch, files: Sequence[CandidateFile]) -> list[AgeResult]:
+    """Count the rows of each of the data files that are too old.
+
+    Raises:
+        Exception: Spark's errors.
+    """
+    return _in_workers(context, files, request.search)
+
+
 def _run(
     context: SparkContext,
     files: Sequence[CandidateFile],
     search_files: Callable[[Iterable[CandidateFile]], Iterator[FileResult]],
 ) -> Searched:
+    return Searched.of(_in_workers(context, files, search_files))
+
+
+def _in_workers(
+    context: SparkContext,
+    files: Sequence[CandidateFile],
+    search_files: Callable[[Iterable[CandidateFile]], Iterable[R]],
+) -> list[R]:
     """Search the files in the workers, the largest first."""
     groups = max(1, min(len(files), context.defaultParallelism * _GROUPS_PER_CORE))
     largest_first = sorted(files, key=lambda c: -c.size)
     shares = [largest_first[n::groups] for n in range(groups)]
-    return Searched.of(context.parallelize(shares, groups).flatMap(search_files).collect())
+    return context.parallelize(shares, groups).flatMap(search_files).collect()
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from typing import Final
 from lethe.base import names
 from lethe.base.errors import LetheError, TransientError
 from lethe.base.objects import ListedObject
-from lethe.contract.result import ErasureCheckResult, Phase, RunOutcome, VacuumResult
+from lethe.contract.result import ErasureCheckResult, Phase, RetentionOutcome, RunOutcome, VacuumResult
 from lethe.contract.run import VacuumSpec
 from lethe.decoder.process import NoDecoder
 from lethe.iceberg.locations import other_ledger, other_table, reachable, refused
 from lethe.iceberg.snapshot_files import data_manifests
 from lethe.ledger.ledger import Delta
-from lethe.search.candidates import Survey, traits_of
+from lethe.search.candidates import Survey, retention_for, traits_of
 from lethe.search.candidates import survey as survey_of
 from lethe.storage.object_store import open_store
 from lethe.uri import contains
@@ -309,12 +309,15 @@ def survey(base: Base, spec: VacuumSpec) -> Survey | None:
     """Survey the head.
 
     Returns:
-        None, if no tombstone is active and no erasure has rows left to purge.
+        None, if no tombstone is active, no erasure has rows left to purge, and no row can be too old.
     """
     head = base.head()
     if head is None:
         return None
-    return survey_of(head, base.ledger, base.field_id, traits_of(base.iceberg, base.field_id), spec, datetime.now(UTC))
+    now = datetime.now(UTC)
+    retention = retention_for(base.iceberg, base.ledger, base.field_id, spec, now, base.facts.name)
+    traits = traits_of(base.iceberg, base.field_id)
+    return survey_of(head, base.ledger, base.field_id, traits, spec, now, retention)
 
 
 def run(context: RunContext) -> VacuumResult:
@@ -425,8 +428,11 @@ def _purged(
             break
     else:
         raise files_kept_changing(table, 0)
+    result = _result(context, purging).model_copy(update={"retention": _retention(spec, surveyed, purging)})
+    if result.retention is not None and result.retention.problem:
+        result = _noted(result, result.retention.problem)
     kept = tuple(purging.held.values()) if purging is not None else ()
-    return Purged(before_expiry(context, table, _result(context, purging), time_is_up), kept)
+    return Purged(before_expiry(context, table, result, time_is_up), kept)
 
 
 def _only_planned(context: RunContext, found: Survey | None) -> VacuumResult:
@@ -438,11 +444,40 @@ def _only_planned(context: RunContext, found: Survey | None) -> VacuumResult:
         run_id=spec.run_id,
         family=spec.family,
         attempt=spec.attempt,
-        outcome=RunOutcome.PLANNED if found is not None else RunOutcome.NOTHING_TO_DO,
+        outcome=RunOutcome.PLANNED if found is not None and not found.is_empty else RunOutcome.NOTHING_TO_DO,
         message=f"{spec.table.name}: {reason}. Nothing was changed." if reason else "",
-        plan=found.planned if found is not None else None,
+        plan=found.planned if found is not None and not found.is_empty else None,
+        retention=_retention(spec.vacuum, found),
         finished_time=datetime.now(UTC),
     )
+
+
+def _retention(spec: VacuumSpec, found: Survey | None, purging: Purging | None = None) -> RetentionOutcome | None:
+    """What the run found about rows that are too old.
+
+    Args:
+        found: None: the table is empty.
+        purging: What was done. None: the run only plans.
+    """
+    if spec.retention is None or spec.batch_ids:
+        return None
+    outcome = RetentionOutcome(rule=spec.retention.rule, cutoff=spec.retention.cutoff)
+    if found is None:
+        return outcome
+    if found.retention is None:
+        return outcome.model_copy(update={"problem": found.problem, "snapshot_id": found.plan.snapshot_id})
+    aged, cutoff, next_cutoff = found.plan.aged, found.retention.cutoff, found.live.next_cutoff
+    if found.planned.retention_files:
+        # Rows that stay of these files may be too old from the next day on.
+        next_cutoff = cutoff + timedelta(days=1)
+    snapshot_id = purging.tally.snapshot_id if purging is not None else None
+    changes = {
+        "cutoff": cutoff,
+        "next_cutoff": next_cutoff,
+        "snapshot_id": snapshot_id or found.plan.snapshot_id,
+        "left": purging.leaves_aged if purging is not None else aged is not None and bool(aged.files),
+    }
+    return outcome.model_copy(update=changes)
 
 
 def _result(context: RunContext, purging: Purging | None) -> VacuumResult:

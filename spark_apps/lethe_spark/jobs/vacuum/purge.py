@@ -17,18 +17,23 @@ from lethe.base.errors import ConflictError, InputError
 from lethe.contract.hold import named
 from lethe.contract.result import Phase
 from lethe.contract.run import VacuumSpec
+from lethe.files.ages import Age
 from lethe.files.bounds import FileBounds
 from lethe.iceberg.native_deletes import native_deletes
+from lethe.iceberg.time_column import TimeColumn
 from lethe.ingest.registrable import RegisterTarget
 from lethe.ingest.schema_fit import field_ids
 from lethe.ledger.ledger import Ledger, get_many
 from lethe.ledger.tombstone import Tombstone
 from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
 from lethe.purge.source import RowIds, with_row_ids
-from lethe.search.candidates import CandidateFile, Survey, Suspect, candidate, traits_of
+from lethe.search.ages import AgeSearch
+from lethe.search.candidates import CandidateFile, Survey, Suspect, aged_files, candidate, traits_of
 from lethe.search.covered import Leaving, LeavingRows
+from lethe.search.retention import Retention
 from lethe.vacuum.plan import (
     ROW_IDS_SINCE,
+    AgedRows,
     KeptFile,
     PlanAgain,
     VacuumPlan,
@@ -47,7 +52,7 @@ from pyroaring import FrozenBitMap64
 from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jobs.holds import covering
-from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, RewriteFiles, RowDelta
+from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Overwrite, RewriteFiles, RowDelta
 from lethe_spark.jvm.data_files import (
     DataFile,
     DeleteChanges,
@@ -67,7 +72,10 @@ from lethe_spark.run.context import RunContext, table_io, table_properties
 from lethe_spark.sql.searching import (
     BatchSearch,
     anti_join,
+    count_of,
+    count_too_old,
     count_without_batches,
+    not_before,
     require_every_row,
     require_written,
     search_batches,
@@ -141,6 +149,46 @@ class SearchResults:
         for path, why in result.unsure.items():
             log.info("a data file cannot be searched, so it is rewritten: %s", why)
             self.unsure.add(path)
+
+
+@dataclass
+class AgeResults:
+    """How many rows of files are too old, where the metadata does not tell. Each file is searched once."""
+
+    column: TimeColumn
+    cutoff: int
+    """The first time that is not too old, as Iceberg stores it."""
+    rows: dict[str, int] = field(default_factory=dict)
+    """By path."""
+    unsure: set[str] = field(default_factory=set)
+    """Paths of files that cannot be searched."""
+
+    def search(self, context: RunContext, base: Base, files: Sequence[Suspect]) -> None:
+        """Search the files that were not searched before. Leaves out files that the storage does not have.
+
+        Raises:
+            Exception: What Spark raises.
+        """
+        new = [s for s in files if s.bounds.path not in self.rows and s.bounds.path not in self.unsure]
+        if not new:
+            return
+        names = field_ids(base.iceberg.properties)
+        request = AgeSearch(replace(self.column, partitions={}), self.cutoff, table_properties(context), names)
+        for path, found in count_too_old(context.spark.sparkContext, request, [_candidate(s) for s in new]):
+            if isinstance(found, str):
+                log.info("the ages of rows cannot be read, so a data file is rewritten: %s", found)
+                self.unsure.add(path)
+            elif found is not None:
+                self.rows[path] = found
+
+    def holds(self, file: Suspect) -> bool:
+        """Whether a searched file has rows that are too old, or may have."""
+        path = file.bounds.path
+        return file.age is Age.MIXED or path in self.unsure or self.rows.get(path, 0) > 0
+
+    def is_all_of(self, file: Suspect) -> bool:
+        """Whether all rows of a file are too old, by its metadata or by a search."""
+        return file.age is Age.OLD or self.rows.get(file.bounds.path) == file.bounds.records
 
 
 def _candidate(file: Suspect) -> CandidateFile:
@@ -320,13 +368,19 @@ class StepOutcome:
     """The number of tombstones that were removed."""
 
 
-def write(context: RunContext, table: SparkTable, base: Base, step: PurgeProgress, target_bytes: int) -> PurgeProgress:
+def write(
+    context: RunContext,
+    table: SparkTable,
+    base: Base,
+    step: PurgeProgress,
+    target_bytes: int,
+    retention: Retention | None = None,
+) -> PurgeProgress:
     """PURGE DATA: write the remaining rows of the step's files.
 
     Args:
         target_bytes: The size of a file.
-
-    Then there are no new files.
+        retention: Which rows are too old. None: no row is.
 
     Returns:
         The step with the removed and the new files.
@@ -349,15 +403,20 @@ def write(context: RunContext, table: SparkTable, base: Base, step: PurgeProgres
     unfiltered = [f for f in plan.rewrite if f.path not in filtered.replaced]
     if unfiltered:
         with scan_tasks(table, [written[f.path][1] for f in unfiltered]) as scanned:
-            ids = {t.id for t in plan.applied}
-            counts = count_without_batches(scanned, base.batch_column, ids)
+            ids = plan.batch_ids
+            kept = anti_join(scanned.frame, base.batch_column, ids)
+            if retention is not None and retention.column is not None and plan.losing_aged:
+                kept = not_before(kept, retention.column, retention.cutoff)
+                counts = count_of(scanned, kept)
+            else:
+                counts = count_without_batches(scanned, base.batch_column, ids)
             one_task = _largest_partition(unfiltered) <= ONE_TASK_BYTES
             survivors: tuple[DataFile, ...] = ()
             try:
                 require_every_row(table.full_name, scanned.files, counts)
                 survivors = write_uncommitted(
                     table,
-                    anti_join(scanned.frame, base.batch_column, ids),
+                    kept,
                     context.run_id,
                     target_bytes,
                     one_pass=one_task,
@@ -399,7 +458,11 @@ def intent(
         return NothingToCommit(StepOutcome(planned.why))
     change: Change
     dangling = _position_deletes_of(table, base, step.removed)
-    if plan.rewrite:
+    loses_aged = bool(plan.losing_aged)
+    if plan.rewrite and loses_aged:
+        # Rows that readers saw are gone, so this is no `replace`.
+        change = Overwrite(step.removed, step.added, plan.snapshot_id, dangling)
+    elif plan.rewrite:
         change = RewriteFiles(step.removed, step.added, plan.snapshot_id, dangling)
     elif dangling and base.facts.head_id is not None:
         change = RowDelta(DeleteChanges(replaced=dangling), (), base.facts.head_id, step.removed)
@@ -411,7 +474,8 @@ def intent(
         return NothingToCommit(StepOutcome())
     delta = base.moved(planned.delta, [f.partition for f in plan.rewrite], step.added)
     outcome = StepOutcome(tombstones=len(delta.remove_tombstones))
-    return Intent(delta, change, outcome, planned.vacuumed, unfinished=step.more)
+    cutoff = plan.aged.cutoff if plan.aged is not None and loses_aged else None
+    return Intent(delta, change, outcome, planned.vacuumed, unfinished=step.more, retention_cutoff=cutoff)
 
 
 def _position_deletes_of(table: SparkTable, base: Base, removed: Iterable[DataFile]) -> tuple[Any, ...]:
@@ -478,7 +542,14 @@ class Purging:
         # The files that the run did not rewrite and that might hold rows to purge.
         self.left = (*self.survey.plan.rewrite, *self.survey.plan.postponed)
         self.live = self.survey.live
-        self.searched = SearchResults(frozenset(t.id for t in self.survey.tombstones))
+        self.expired = frozenset(t.id for t in self.survey.expired)
+        self.searched = SearchResults(frozenset(t.id for t in self.survey.tombstones) | self.expired)
+        retention = self.survey.retention
+        self.ages = (
+            AgeResults(retention.column, retention.cutoff_time)
+            if retention is not None and retention.column is not None
+            else None
+        )
         # Paths of the files of the approved plan. None: the run needs no approval.
         self.approved = self.survey.plan.touched if self.spec.approved_plan else None
 
@@ -555,14 +626,16 @@ class Purging:
         all_rows_deleted = tuple(f for f in all_rows_deleted if f.path not in self.held)
         dirty, emptied = ([f for f in files if f.path not in self.held] for files in (dirty, emptied))
         target = target_bytes(self.spec.target_file_size_bytes, base.iceberg.properties)
-        alone = filterable(base, dirty, self.live.found, self._losses(dirty), target)
+        by_ids = [f for f in dirty if not self._has_old_times(f)]
+        alone = filterable(base, by_ids, self.live.found, self._losses(by_ids), target)
         merged = self._merged([f for f in dirty if f.path not in alone])
         held = {f.lower for f in all_rows_deleted}.union(*(self._held(f) for f in (*dirty, *emptied)))
         all_rows_deleted = (*all_rows_deleted, *emptied)
         rewrite = (*dirty, *merged)
         along = also_purged(base.ledger, base.field_id, active, rewrite)
         applied = (*(t for t in active if t.id in held), *along)
-        plan = VacuumPlan(base.facts.head_id, all_rows_deleted, rewrite, active, applied, tuple(postponed))
+        aged = self._aged(base, (*all_rows_deleted, *dirty), held)
+        plan = VacuumPlan(base.facts.head_id, all_rows_deleted, rewrite, active, applied, tuple(postponed), aged)
         size = sum(f.size for f in plan.rewrite)
         self.context.reporter.phase(
             Phase.PURGE_DATA,
@@ -571,7 +644,31 @@ class Purging:
         )
         self.left = (*postponed, *self._not_approved())
         more = any(self._fits(f, size) for f in postponed)
-        return write(self.context, self.table, base, PurgeProgress(plan, merged, alone, more), target)
+        progress = PurgeProgress(plan, merged, alone, more)
+        return write(self.context, self.table, base, progress, target, self.survey.retention)
+
+    def _aged(self, base: Base, files: Iterable[FileBounds], held: Collection[str | None]) -> AgedRows | None:
+        """What a step with these files removes for its age.
+
+        Args:
+            held: The batches of which the files have rows to purge.
+        """
+        retention = self.survey.retention
+        if retention is None:
+            return None
+        paths = frozenset(f.path for f in files if self._has_old_times(f) or self._of_old_batches(f))
+        ids = self.expired.intersection(held)
+        return AgedRows(retention.cutoff, retention.spec.rule, base.field_id, paths, ids)
+
+    def _has_old_times(self, file: FileBounds) -> bool:
+        """Whether a file of a step has rows whose times are too old, or may have."""
+        suspect = self.live.found[file.path]
+        return self.ages is not None and (self.ages.holds(suspect) or self.ages.is_all_of(suspect))
+
+    def _of_old_batches(self, file: FileBounds) -> bool:
+        """Whether a file of a step has rows of batches that are too old, or may have."""
+        held = {file.lower} if self.live.found[file.path].all_rows_deleted else self._held(file)
+        return not self.expired.isdisjoint(held)
 
     def _observe(self, base: Base) -> tuple[Tombstone, ...]:
         """Update the known files to the head.
@@ -582,7 +679,7 @@ class Purging:
         head = base.head()
         assert head is not None
         active = self._active(base.ledger)
-        self.live.use(active)
+        self.live.use((*active, *self.survey.expired))
         self.live.observe(head)
         return active
 
@@ -621,18 +718,28 @@ class Purging:
                     return dirty, emptied, postponed + waiting[index:]
                 searches += 1
                 ahead = first_step([g for g in waiting[index:] if self._fits(g, taken)], self.spec.step_bytes)
-                self.searched.search(self.context, base, [self.live.found[g.path] for g in ahead])
+                self._search(base, [self.live.found[g.path] for g in ahead])
             if f.path in self.searched.missing:
                 continue
             held = self._held(f)
-            if held and self.searched.count(f.path, held) == f.records:
+            suspect = self.live.found[f.path]
+            if (held and self.searched.count(f.path, held) == f.records) or (
+                self.ages is not None and self.ages.is_all_of(suspect)
+            ):
                 emptied.append(f)
-            elif held or (f.deletes and self.live.erasing):
+            elif held or (f.deletes and self.live.erasing) or self._has_old_times(f):
                 dirty.append(f)
                 taken += f.size
             else:
                 self.cleared.add(f.path)
         return dirty, emptied, postponed
+
+    def _search(self, base: Base, files: Sequence[Suspect]) -> None:
+        """Look for rows to purge in the files."""
+        self.searched.search(self.context, base, files)
+        if self.ages is not None:
+            unknown = [s for s in files if s.age is Age.UNKNOWN and s.bounds.path not in self.searched.missing]
+            self.ages.search(self.context, base, unknown)
 
     def _held(self, file: FileBounds) -> set[str]:
         """The ids of the tombstones of which a searched file holds rows."""
@@ -721,6 +828,17 @@ class Purging:
         merged = (self.live.small.get(f.path) for f in step.merged)
         there = [s.bounds for s in (*self.live.found.values(), *merged) if s is not None]
         return intent(self.table, base, step, self.context.run_id, there, self.cleared, tuple(self.held.values()))
+
+    @property
+    def leaves_aged(self) -> bool:
+        """Whether the run has left rows that are too old, as far as it knows."""
+        if self.survey.plan.aged is None:
+            return False
+        untouched = self.survey.plan.delete if not self.tally.steps and self.stopped else ()
+        left = [
+            f for f in (*self.left, *untouched) if f.path in self.live.found and f.path not in self.searched.missing
+        ]
+        return bool(aged_files(self.live, [self.live.found[f.path] for f in left]))
 
     # --- results --------------------------------------------------------------------------------------------------------
 

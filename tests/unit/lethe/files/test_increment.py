@@ -55,6 +55,7 @@ REFUSED = {
     "another writer's overwrite": ((4, 5), "ForeignChange"),
     "an erase by records": ((3, 7), "ErasedBetween"),
     "an erase by records beside a replay": ((3, 8), "ErasedBetween"),
+    "rows that were too old, beside a purge": ((3, 9), "RetentionBetween"),
 }
 
 
@@ -69,6 +70,7 @@ def test_an_increment_that_cannot_be_computed_is_refused(ends: tuple[int, int], 
         a_snapshot(6, 1, operation="append"),
         ours(7, 3, "delete"),
         ours(8, 3, "overwrite"),
+        ours(9, 3, "delete", tombstone__vacuum__file="v9", **{"lethe.retention-cutoff": "2024-06-01"}),
     )
     if reason == "SnapshotNotFound":
         history = a_history(ours(3, 2), a_snapshot(0, None, operation="append"))

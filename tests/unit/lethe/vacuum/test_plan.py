@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,10 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lethe.contract.run import VacuumSpec
 from lethe.contract.settings import NativeDeletes
-from lethe.files.bounds import FileBounds
+from lethe.files.bounds import FileBounds, Suspects
 from lethe.ledger.ledger import Delta, Ledger, apply
 from lethe.ledger.tombstone import META_PURGED_BY, Erasure, Mask, Tombstone
-from lethe.vacuum.plan import KeptFile, PlanAgain, PurgeStep, VacuumPlan, also_purged, out_of_time, plan_purge
+from lethe.vacuum.plan import (
+    AgedRows,
+    Estimate,
+    KeptFile,
+    PlanAgain,
+    PurgeDeadlines,
+    PurgeStep,
+    VacuumPlan,
+    also_purged,
+    by_priority,
+    out_of_time,
+    plan_purge,
+)
 
 from tests.support.builders import FIELD, NOW, RUN, a_file, a_ledger, a_tombstone, ago
 from tests.support.vacuuming import plan_vacuum
@@ -330,3 +342,50 @@ def test_the_end_of_the_window_and_the_end_of_the_time_budget_have_different_rea
     spec = VacuumSpec.model_validate({"policy": "air/nightly", **limits})
 
     assert out_of_time(spec, timedelta(seconds=60), NOW) == why
+
+
+# --- rows that are too old --------------------------------------------------------------------------------------------
+
+DAY = date(2024, 6, 1)
+
+
+def aged(*files: FileBounds, cutoff: date = DAY, delete: Sequence[FileBounds] = (), **plan: Any) -> VacuumPlan:
+    """A plan that rewrites or deletes files, of which these lose rows for their age."""
+    rows = AgedRows(cutoff, "booked_at, 30 days", FIELD, frozenset(f.path for f in files))
+    rewrite = tuple(f for f in files if f not in delete)
+    return VacuumPlan(1, tuple(delete), rewrite, (), (), aged=rows, **plan)
+
+
+def test_an_approval_is_for_the_day_of_the_rows_that_the_plan_removes() -> None:
+    digests = [aged(MIXED, cutoff=DAY + timedelta(days=n)).digest for n in (0, 0, 1)]
+
+    assert digests[0] == digests[1] != digests[2]
+    assert aged(delete=[WHOLE]).digest == aged(delete=[WHOLE], cutoff=DAY + timedelta(days=1)).digest
+
+
+REMOVED: dict[str, tuple[VacuumPlan, str]] = {
+    "a whole file": (aged(MIXED, delete=[MIXED]), "AB"),
+    "a part of a file": (aged(MIXED), "AB"),
+    "a file that no tombstone is in": (aged(CLEAN, delete=[CLEAN]), ""),
+    "nothing of the file": (VacuumPlan(1, (), (MIXED,), (), (), aged=AgedRows(DAY, "", FIELD, frozenset())), ""),
+}
+
+
+@pytest.mark.parametrize(("plan", "marked"), REMOVED.values(), ids=REMOVED)
+def test_tombstones_whose_rows_may_have_gone_for_their_age_cannot_be_undone(plan: VacuumPlan, marked: str) -> None:
+    """None of them is in the plan: they were set later, or the run purges other batches."""
+    result = purge(plan, LEDGER, *PLANNED)
+
+    assert marks(result) == dict.fromkeys(marked, RUN)
+    assert {t.id for t in result.vacuumed} == set(marked)
+    assert gone(result) == set()
+
+
+def test_files_with_rows_that_are_too_old_come_after_deadlines_and_before_others() -> None:
+    due, rich, old = a_file("A", "B", path="due"), a_file("C", "D", path="rich", size=1), a_file("x", "y", path="old")
+    suspects = Suspects(a_ledger(a_tombstone("A", evict_by=NOW), "C", "D").tombstones.values())
+    files = [rich, old, due]
+
+    ordered = by_priority(files, suspects, Estimate(suspects, files, {}), PurgeDeadlines(NOW), {"old"})
+
+    assert [f.path for f in ordered] == ["due", "old", "rich"]
