@@ -82,7 +82,7 @@ def step_of(reason: Reason) -> UserStep:
             | Reason.RUN_DELETED | Reason.RUNNING | Reason.CANCELLING | Reason.EVICT_BY_NEAR | Reason.TOO_MANY_TOMBSTONES
             | Reason.TOO_MANY_HIDDEN_ROWS | Reason.TOMBSTONE_TOO_OLD | Reason.VACUUM_NOW | Reason.WINDOW_CLOSED
             | Reason.SOURCE_STARTING | Reason.TABLE_NOT_READY | Reason.CREATES_TABLE | Reason.NATIVE_DELETES_FOLLOW
-            | Reason.WAITS_FOR_LOOKUPS
+            | Reason.WAITS_FOR_LOOKUPS | Reason.ROWS_TOO_OLD
         ):  # fmt: skip
             return UserStep.WAIT
         case (
@@ -137,7 +137,7 @@ def step_of(reason: Reason) -> UserStep:
             return UserStep.DATASETS
         case Reason.PLANNED:
             return UserStep.NEW
-        case Reason.NO_VACUUM_POLICY | Reason.LESS_SPECIFIC | Reason.TIE_LOST:
+        case Reason.NO_VACUUM_POLICY | Reason.LESS_SPECIFIC | Reason.TIE_LOST | Reason.INVALID_RETENTION:
             return UserStep.POLICIES
         case Reason.UNDONE_RESTATEMENT_NOT_FOUND:
             return UserStep.UNDONE

@@ -506,6 +506,14 @@ class Reason(StrEnum):
         "TombstoneTooOld",
         "The oldest active tombstone is older than triggers.oldestTombstoneAgeSeconds.",
     )
+    ROWS_TOO_OLD = (
+        "RowsTooOld",
+        "The table has rows that are too old by spec.retention, or may have some since its last vacuum.",
+    )
+    INVALID_RETENTION = (
+        "InvalidRetention",
+        "The table has no column as spec.retention names, or that column has no time. The message says why.",
+    )
     VACUUM_NOW = "VacuumNow", "The annotation lethe.dev/vacuum-now requests a vacuum."
     INVALID_VACUUM_NOW = (
         "InvalidVacuumNow",

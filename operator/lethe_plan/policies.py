@@ -100,12 +100,22 @@ def _work(planned: VacuumPlanned | None) -> str:
     rewrites = f"rewrites at most {many(planned.files, 'file')} ({written(planned.bytes)})"
     drops = f", drops {many(planned.whole_files, 'file')}" if planned.whole_files else ""
     rows = f"{many(planned.rows, 'row')} of {many(planned.tombstones, 'tombstone')}"
-    text = f"A vacuum now {rewrites}{drops} and purges {rows}."
+    text = f"{_aged(planned)}A vacuum now {rewrites}{drops} and purges {rows}."
     if planned.next_evict_by is not None:
         text += f" The first of these rows must be gone by {planned.next_evict_by:%Y-%m-%dT%H:%MZ}."
     if not planned.files_left:
         return text
     return f"{text} {many(planned.files_left, 'file')} ({written(planned.bytes_left)}) are left to the next."
+
+
+def _aged(planned: VacuumPlanned) -> str:
+    """What is removed because it is too old; "": nothing."""
+    if planned.retention_cutoff is None:
+        return ""
+    whole = f"{many(planned.retention_whole_files, 'whole file')} ({written(planned.retention_bytes)}, "
+    whole += f"{many(planned.retention_rows, 'row')})"
+    mixed = f" and such rows of {many(planned.retention_files, 'file')}" if planned.retention_files else ""
+    return f"Rows before {planned.retention_cutoff} are too old: {whole}{mixed}. "
 
 
 def _document(decided: Decided) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from fastapi.testclient import TestClient
 from lethe.buffer.batch_rows import BatchRow
 from lethe.contract.result import VacuumPlanned
+from lethe.contract.run import RetentionSpec
 from lethe.kube import ResourceKind
 from lethe_gateway.app import create_app
 from lethe_gateway.etags import TableFreshness
@@ -143,6 +144,7 @@ class OneTable:
     known: list[KnownErasure] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
     targets: list[TableTarget] = field(default_factory=list)
+    retentions: list[RetentionSpec | None] = field(default_factory=list)
     description: TableDescription = field(default_factory=lambda: DESCRIPTION)
     freshness: TableFreshness = field(default_factory=lambda: TableFreshness(read_time=NOW, head_ledger_version=3))
 
@@ -153,8 +155,9 @@ class OneTable:
             raise self.problem
         yield self
 
-    def describe(self, target: TableTarget) -> TableDescription:
+    def describe(self, target: TableTarget, retention: RetentionSpec | None = None) -> TableDescription:
         self.targets.append(target)
+        self.retentions.append(retention)
         if self.problem is not None:
             raise self.problem
         return self.description

@@ -7,13 +7,14 @@ from lethe.contract.schema import ApiModel, SameAs
 from lethe.contract.status import (
     LastVacuum,
     RequestedVacuum,
+    RetentionStatus,
     Time,
     VacuumPlan,
     VacuumPolicyStatus,
     VacuumStatus,
     parse_status,
 )
-from lethe.contract.vacuum_policy import VacuumPolicySpec, Window
+from lethe.contract.vacuum_policy import Retention, VacuumPolicySpec, Window
 from pydantic import Field
 
 from lethe_gateway.ids import SnapshotIdText
@@ -35,6 +36,11 @@ class RequestedVacuumView(RequestedVacuum):
     """The vacuum that was last requested by the annotation lethe.dev/vacuum-now."""
 
 
+@without("rule", "snapshot_id")
+class RetentionView(RetentionStatus):
+    """What the last vacuum found about rows that are too old."""
+
+
 @without("measured")
 class VacuumView(VacuumStatus):
     """The next vacuum of a Dataset."""
@@ -42,6 +48,7 @@ class VacuumView(VacuumStatus):
     plan: VacuumPlanView | None = None
     last_run: LastVacuumView | None = None
     requested: RequestedVacuumView | None = None
+    retention: RetentionView | None = None
 
 
 class DatasetVacuum(VacuumView):
@@ -63,6 +70,7 @@ class VacuumPolicyView(ApiModel):
     datasets_count: Annotated[int | None, SameAs(VacuumPolicyStatus)] = None
     last_run_time: Annotated[Time | None, SameAs(VacuumPolicyStatus)] = None
     next_window_time: Annotated[Time | None, SameAs(VacuumPolicyStatus)] = None
+    retention: Annotated[Retention | None, SameAs(VacuumPolicySpec)] = None
     conditions: tuple[ConditionView, ...] = Field(default_factory=tuple)
     """The conditions of the policy."""
 
@@ -83,6 +91,7 @@ def policy_of(resource: Mapping[str, Any]) -> VacuumPolicyView:
             **part(resource, "spec", "window"),
             "name": resource["metadata"]["name"],
             "approval": part(resource, "spec").get("approval"),
+            "retention": part(resource, "spec").get("retention"),
             "conditions": conditions_of(resource),
         },
     )

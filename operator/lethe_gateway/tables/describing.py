@@ -8,7 +8,7 @@ from typing import Any, Final
 from lethe import ledger_store
 from lethe.base import names
 from lethe.contract.result import VacuumPlanned
-from lethe.contract.run import VacuumSpec
+from lethe.contract.run import RetentionSpec, VacuumSpec
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import live_entries, observe, snapshot_of
 from lethe.iceberg.metadata_file import is_required, type_of
@@ -97,22 +97,25 @@ class TableDescription:
     files_count: int
     """Data files and delete files of the head."""
     vacuum: VacuumPlanned | None = None
-    """What a vacuum without a policy's limits would do now; None: nothing, or the head has too many files."""
+    """What a vacuum would do now without a policy's limits; None: nothing, or the head has too many files."""
 
 
-def describe(target: TableTarget) -> TableDescription:
+def describe(target: TableTarget, retention: RetentionSpec | None = None) -> TableDescription:
     """Describe the table of a Dataset.
+
+    Args:
+        retention: Which rows are too old. None: no row is.
 
     Raises:
         Problem: `no-table`, `table-unreadable`, `catalog-away`.
     """
     try:
-        return _described(claimed(catalogs.load(target.catalog), target), target)
+        return _described(claimed(catalogs.load(target.catalog), target), target, retention)
     except Exception as e:
         raise problem_of(e, target) from e
 
 
-def _described(table: Table, target: TableTarget) -> TableDescription:
+def _described(table: Table, target: TableTarget, retention: RetentionSpec | None) -> TableDescription:
     schema, metadata, head = table.schema(), table.metadata, table.current_snapshot()
     manifests = head.manifests(table.io) if head is not None else []
     entries = sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in manifests)
@@ -128,14 +131,16 @@ def _described(table: Table, target: TableTarget) -> TableDescription:
         snapshots_count=len(metadata.snapshots),
         deletes=_deletes(table, manifests) if entries <= ENTRIES_AT_MOST else None,
         files_count=entries,
-        vacuum=_planned(table, target) if entries <= ENTRIES_AT_MOST else None,
+        vacuum=_planned(table, target, retention) if entries <= ENTRIES_AT_MOST else None,
     )
 
 
-def _planned(table: Table, target: TableTarget) -> VacuumPlanned | None:
+def _planned(table: Table, target: TableTarget, retention: RetentionSpec | None) -> VacuumPlanned | None:
     facts = observe(table, target.batch_column, str(target))
     loaded = ledger_store.load(table.io, facts)
-    return plan_now(table, facts, loaded.resolution, loaded.ledger, VacuumSpec(policy=""), datetime.now(UTC))
+    return plan_now(
+        table, facts, loaded.resolution, loaded.ledger, VacuumSpec(policy="", retention=retention), datetime.now(UTC)
+    )
 
 
 def _shown(snapshot: Snapshot, refs: Mapping[str, int]) -> ShownSnapshot:

@@ -26,6 +26,7 @@ from typing import Final, Protocol
 from lethe.base import names
 from lethe.base.errors import InvalidSettings
 from lethe.buffer.batch_rows import BatchRow
+from lethe.contract.run import RetentionSpec
 from pyiceberg.io import FileIO
 
 from lethe_gateway.etags import TableFreshness, commits_behind
@@ -180,13 +181,16 @@ class IndexedTables:
                 self._forget(entry)
                 raise building(0) from e
 
-    def describe(self, target: TableTarget) -> TableDescription:
+    def describe(self, target: TableTarget, retention: RetentionSpec | None = None) -> TableDescription:
         """Read a table's metadata and manifests, without an index.
+
+        Args:
+            retention: Which rows are too old. None: no row is.
 
         Raises:
             Problem: `no-table`, `table-unreadable`, `catalog-away`.
         """
-        return describe(target)
+        return describe(target, retention)
 
     def _opened(self, stack: ExitStack, entry: _IndexEntry) -> tuple[sqlite3.Connection, IndexState]:
         """Open the index file of an entry.
@@ -398,8 +402,11 @@ class TableStore(Protocol):
             Problem: `no-table`, `not-tracked`, `table-unreadable`, `catalog-away`, `index-building`.
         """
 
-    def describe(self, target: TableTarget) -> TableDescription:
+    def describe(self, target: TableTarget, retention: RetentionSpec | None = None) -> TableDescription:
         """Read a table's metadata and manifests.
+
+        Args:
+            retention: Which rows are too old. None: no row is.
 
         Raises:
             Problem: `no-table`, `table-unreadable`, `catalog-away`.

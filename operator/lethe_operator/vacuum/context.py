@@ -1,14 +1,15 @@
 """What the decision about one Dataset's vacuum depends on: the policy, the annotation, earlier runs. Pure."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 from functools import cached_property
 from typing import Final
 
 from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
 from lethe.contract.result import RunOutcome
-from lethe.contract.run import Maintenance, VacuumSpec
+from lethe.contract.run import Maintenance, RetentionSpec, VacuumSpec
 from lethe.contract.vacuum_policy import VacuumPolicySpec
+from lethe.files.ages import rule_at
 
 from lethe_operator.guards.holds import digest, holds_now
 from lethe_operator.reasons import Reason
@@ -17,7 +18,7 @@ from lethe_operator.resources.observed import AttemptState, ObservedRun, TableVi
 from lethe_operator.resources.vacuum_policy import InvalidVacuumNow, VacuumNow, VacuumPolicy, parse_vacuum_now
 from lethe_operator.runs import spec as run_specs
 from lethe_operator.vacuum.history import VacuumHistory, rests_until, state_of
-from lethe_operator.vacuum.triggers import Deadline, Fired, Hours, Later, deadline, fired, first_evict_by, hours
+from lethe_operator.vacuum.triggers import Deadline, Fired, Hours, Later, aged, deadline, fired, first_evict_by, hours
 
 # A vacuum that an annotation requests, of a Dataset without a policy, follows the defaults.
 DEFAULT_RULES: Final = VacuumPolicySpec()
@@ -83,7 +84,20 @@ class VacuumContext:
     @property
     def has_work(self) -> bool:
         """Whether there is anything to purge."""
-        return bool(len(self.view.ledger.tombstones) or self.view.ledger.unpurged_erasures)
+        ledger = self.view.ledger
+        return bool(len(ledger.tombstones) or ledger.unpurged_erasures) or isinstance(self.aged, Fired)
+
+    @cached_property
+    def retention(self) -> RetentionSpec | None:
+        """Which rows are too old today; None: no row is."""
+        return None if self.rules.retention is None else rule_at(self.rules.retention, self.now)
+
+    @cached_property
+    def aged(self) -> Fired | Later | None:
+        """Whether a vacuum is due because rows are too old; None: the policy has no retention."""
+        if self.retention is None:
+            return None
+        return aged(self.retention, self.history.retention, self.view, self.now)
 
     @cached_property
     def deadline(self) -> Deadline | None:
@@ -131,7 +145,8 @@ class VacuumContext:
 
     def state(self, batch_ids: tuple[str, ...]) -> str:
         """A digest of what a vacuum would work on; empty batch ids: on all tombstones."""
-        return state_of(self.view.ledger, batch_ids, self.rules.limits.max_bytes_per_run, self.holds)
+        most = self.rules.limits.max_bytes_per_run
+        return state_of(self.view.ledger, batch_ids, most, self.retention, self.holds)
 
     # --- run ids -----------------------------------------------------------------------------------------------------
 
@@ -193,15 +208,19 @@ class VacuumContext:
         """Whether the policy wants a vacuum."""
         if self.policy is None:
             return Later(Reason.BELOW_TRIGGERS, "No VacuumPolicy selects this Dataset.")
-        answer = fired(self.rules.triggers, self.view, self.deadline, self.now)
+        answer = fired(self.rules.triggers, self.view, self.deadline, self.now, self.aged)
         if isinstance(answer, Later):
             return answer
-        last = self.history.last
+        last, of_retention = self.history.last, answer.reason == Reason.ROWS_TOO_OLD
         rest = rests_until(last, state_of(self.view.ledger, holds=self.holds)) if last is not None else None
+        if of_retention and not (self.history.retention is not None and self.history.retention.left):
+            rest = None  # the last vacuum has not looked at what is due now
         if rest is not None and rest > self.now and not self.clocks_differ:
             text = f"The last vacuum found nothing to purge; the next one starts at {rest:%Y-%m-%d %H:%MZ}."
             return Later(Reason.NOTHING_LEFT, f"{sentence(answer.message)} {text}", rest)
         key = f"{self.view.head_id}\nholds {self.holds}" if self.holds else str(self.view.head_id)
+        if of_retention and self.retention is not None:
+            key = f"{key}\n{self.retention.rule} {self.retention.cutoff}"
         if last is not None and last.left:
             key = f"{key}\nafter {last.run_id}"
         key = self.next_key(key)
@@ -244,12 +263,22 @@ class VacuumContext:
             policy=self.author,
             expire_snapshots=rules.expire_snapshots,
             batch_ids=due.batch_ids,
+            retention=self._retention(due, approved_plan),
             plan_only=plan_only,
             approved_plan=approved_plan,
             max_bytes=rules.limits.max_bytes_per_run,
             evict_by_lead_seconds=lead,
             maintenance=maintenance,
         )
+
+    def _retention(self, due: Due, approved_plan: str) -> RetentionSpec | None:
+        """Which rows are too old for a run: by the day of the approved plan, if there is one, otherwise by today."""
+        plan = self.history.plan
+        if self.retention is None or due.batch_ids:
+            return None
+        if not approved_plan or plan is None or plan.digest != approved_plan or plan.retention_cutoff is None:
+            return self.retention
+        return self.retention.model_copy(update={"cutoff": date.fromisoformat(plan.retention_cutoff)})
 
 
 def request_key(value: str) -> str:

@@ -87,8 +87,13 @@ def request(dataset: Dataset, plan: VacuumPlan) -> str:
     p, meta = plan, dataset.meta
     size, size_left = written(p.bytes or 0), written(p.bytes_left or 0)
     left = f", and leaves {p.files_left} files ({size_left}) for the next vacuum" if p.files_left else ""
+    aged = ""
+    if p.retention_cutoff is not None:
+        dropped = f"{p.retention_whole_files or 0} whole files ({written(p.retention_bytes or 0)}, {p.retention_rows or 0} rows)"
+        filtered = f" and filters {p.retention_files} files" if p.retention_files else ""
+        aged = f"The plan removes rows with a time before {p.retention_cutoff}: it drops {dropped}{filtered}. "
     return (
-        f"The plan applies {p.tombstones or 0} tombstones: it rewrites {p.files or 0} files ({size}) and deletes "
+        f"{aged}The plan applies {p.tombstones or 0} tombstones: it rewrites {p.files or 0} files ({size}) and deletes "
         f"{p.whole_files or 0} whole files{left}. To approve it: kubectl annotate dataset {meta.name} -n {meta.namespace} "
         f"--overwrite {APPROVE}={p.digest}"
     )

@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from lethe.contract.result import RunOutcome, VacuumPlanned, VacuumResult
-from lethe.contract.run import VacuumSpec
-from lethe.contract.status import LastVacuum, VacuumPlan, VacuumSpeed, VacuumStatus
+from lethe.contract.run import RetentionSpec, VacuumSpec
+from lethe.contract.status import LastVacuum, RetentionStatus, VacuumPlan, VacuumSpeed, VacuumStatus
+from lethe.files.ages import due_time
 from lethe.ledger.ledger import Ledger
 
 from lethe_operator.guards.holds import digest
@@ -33,6 +34,8 @@ class VacuumHistory:
     """None: no plan is shown."""
     waiting_since: datetime | None = None
     """Since when a due vacuum waits only for a place; None: it does not."""
+    retention: RetentionStatus | None = None
+    """What the last vacuum found about rows that are too old; None: nothing is known."""
 
 
 def rests_until(last: LastVacuum, state: str) -> datetime | None:
@@ -47,17 +50,25 @@ def rests_until(last: LastVacuum, state: str) -> datetime | None:
     return last.finish_time + timedelta(seconds=pause)
 
 
-def state_of(ledger: Ledger, batch_ids: Collection[str] = (), max_bytes: int | None = None, holds: str = "") -> str:
+def state_of(
+    ledger: Ledger,
+    batch_ids: Collection[str] = (),
+    max_bytes: int | None = None,
+    retention: RetentionSpec | None = None,
+    holds: str = "",
+) -> str:
     """A digest of what a vacuum would work on. While it stays the same, another vacuum or plan would hardly differ.
 
     Args:
         batch_ids: The batches that the vacuum is limited to; empty: all.
         holds: The digest of the active holds.
+        retention: Which rows are too old; None: no row is.
     """
     of = ledger.statistics
     erasures = sorted(e.restatement for e in ledger.unpurged_erasures)
     facts = (of.tombstones, of.oldest_added_on, of.next_evict_by, of.tombstoned_rows, erasures, [*batch_ids], max_bytes)
-    return hashlib.sha256(f"{facts!r}{holds}".encode()).hexdigest()[:12]
+    aged = () if retention is None or batch_ids else (retention.rule, retention.cutoff.isoformat())
+    return hashlib.sha256(f"{facts + aged!r}{holds}".encode()).hexdigest()[:12]
 
 
 def history_of(status: VacuumStatus | None, runs: Iterable[ObservedRun], view: TableView | None) -> VacuumHistory:
@@ -83,8 +94,9 @@ def _after(known: VacuumHistory, run: ObservedRun, attempt: Attempt, view: Table
     result = attempt.result if isinstance(attempt.result, VacuumResult) else None
     holds = digest(run.intent.holds) if run.intent is not None else ""
     assert attempt.finished is not None
+    known = replace(known, retention=_retention(known.retention, result, spec))
     if result is not None and result.plan is not None and _is_another_plan(result, spec):
-        state = state_of(view.ledger, spec.batch_ids, spec.max_bytes, holds) if spec is not None else ""
+        state = state_of(view.ledger, spec.batch_ids, spec.max_bytes, spec.retention, holds) if spec is not None else ""
         return replace(known, plan=plan_of(result.plan, state, attempt.job, attempt.finished))
     state = state_of(view.ledger, holds=holds)
     same = known.last is not None and known.last.state == state
@@ -104,6 +116,27 @@ def _after(known: VacuumHistory, run: ObservedRun, attempt: Attempt, view: Table
     return replace(known, last=last, plan=None, measured=measured)
 
 
+def _retention(
+    known: RetentionStatus | None, result: VacuumResult | None, spec: VacuumSpec | None
+) -> RetentionStatus | None:
+    """What is known about rows that are too old after a run. A plan that would remove some does not change it."""
+    found = result.retention if result is not None else None
+    if result is None or found is None or (result.outcome is RunOutcome.PLANNED and found.left):
+        return known
+    rule = spec.retention if spec is not None else None
+    next_time = None
+    if found.next_cutoff is not None and rule is not None:
+        next_time = due_time(found.next_cutoff, rule.max_age_days)
+    return RetentionStatus(
+        rule=found.rule,
+        cutoff=found.cutoff.isoformat(),
+        next_time=next_time,
+        snapshot_id=found.snapshot_id,
+        left=found.left or None,
+        problem=found.problem[:MESSAGE_AT_MOST] or None,
+    )
+
+
 def plan_of(planned: VacuumPlanned, state: str, run: str, finished: datetime) -> VacuumPlan:
     """The plan of a run, as the status shows it.
 
@@ -120,10 +153,19 @@ def plan_of(planned: VacuumPlanned, state: str, run: str, finished: datetime) ->
         "in_vain_percent": None if planned.in_vain_percent is None else round(planned.in_vain_percent),
         "sort_drift": None if planned.sort_drift is None else f"{planned.sort_drift:.2f}",
         "next_evict_by_time": planned.next_evict_by,
+        **_shown_retention(planned),
         "run": run,
         "state": state,
     }
     return VacuumPlan(**shown)
+
+
+def _shown_retention(planned: VacuumPlanned) -> dict[str, str | int | None]:
+    """The fields of a plan about rows that are too old. Without a cutoff it removes none."""
+    counts = {name: getattr(planned, name) for name in VacuumPlanned.model_fields if name.startswith("retention_")}
+    if planned.retention_cutoff is None:
+        return dict.fromkeys(counts)
+    return {**counts, "retention_cutoff": planned.retention_cutoff.isoformat()}
 
 
 def _is_another_plan(result: VacuumResult, spec: VacuumSpec | None) -> bool:
@@ -143,4 +185,5 @@ def _of_status(status: VacuumStatus) -> VacuumHistory:
         last=last if last is not None and last.finish_time is not None else None,
         plan=plan if plan is not None and plan.planned_time is not None and plan.digest is not None else None,
         waiting_since=status.waiting_since,
+        retention=status.retention,
     )

@@ -96,6 +96,9 @@ def _due(spec: VacuumPolicySpec) -> str:
         due.append(f"when {triggers.tombstoned_rows_percent}% of the rows are hidden")
     if triggers.oldest_tombstone_age_seconds is not None:
         due.append(f"when a tombstone is {triggers.oldest_tombstone_age_seconds} s old")
+    if (retention := spec.retention) is not None:
+        of = f"by {retention.column}" if retention.column else "by the age of their batch"
+        due.append(f"when rows are older than {retention.max_age_days} days {of}")
     due.append(f"{triggers.evict_by_lead_seconds} s before an evictBy, or earlier if previous vacuums took longer")
     approved = ". It starts after its plan is approved" if spec.is_manual else ""
     return f"{', '.join(due)}{approved}"
@@ -117,6 +120,7 @@ def _with_datasets(status: VacuumPolicyStatus, entries: Mapping[str, PolicyDatas
 # Decisions that get an event. Runs that start, end or fail have their own events.
 _WITH_EVENT: Final = frozenset(
     {
+        Reason.INVALID_RETENTION,
         Reason.INVALID_VACUUM_NOW,
         Reason.INVALID_WINDOW,
         Reason.NEEDS_APPROVAL,
@@ -173,6 +177,7 @@ def status(
         plan=history.plan,
         last_run=history.last,
         requested=_requested(dataset, context, runs),
+        retention=history.retention if policy is not None and policy.spec.retention is not None else None,
         measured=history.measured if history.measured.run else None,
     )
 

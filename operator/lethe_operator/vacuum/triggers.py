@@ -20,8 +20,10 @@ from cronsim import CronSim, CronSimError
 from lethe.base.verdict import Verdict
 from lethe.contract.kubernetes import written
 from lethe.contract.result import VacuumResult
-from lethe.contract.status import VacuumSpeed
+from lethe.contract.run import RetentionSpec
+from lethe.contract.status import RetentionStatus, VacuumSpeed
 from lethe.contract.vacuum_policy import Triggers, VacuumPolicySpec, Window
+from lethe.files.ages import due_time
 from lethe.ledger.ledger import Ledger
 
 from lethe_operator.actions import earliest
@@ -120,8 +122,43 @@ class Later(Verdict):
     """When that changes if the table does not; None: it does not."""
 
 
-def fired(triggers: Triggers, view: TableView, deadline: Deadline | None, now: datetime) -> Fired | Later:
-    """Evaluate the policy's triggers, the most urgent first."""
+def aged(rule: RetentionSpec, known: RetentionStatus | None, view: TableView, now: datetime) -> Fired | Later:
+    """Whether a vacuum is due because rows are too old.
+
+    The operator reads no entries of data files. The last vacuum says when other rows of its snapshot will be too old. If the
+    table has changed since, the next vacuum is due on the next day.
+
+    Args:
+        known: What the last vacuum found; None: nothing is known.
+    """
+    text = f"rows with a time before {rule.cutoff} are too old"
+    if view.head_id is None:
+        return Later(Reason.BELOW_TRIGGERS, text)
+    if known is None or known.rule != rule.rule:
+        return Fired(Reason.ROWS_TOO_OLD, f"{text}, and no vacuum has looked for them")
+    if known.left:
+        return Fired(Reason.ROWS_TOO_OLD, f"{text}, and the last vacuum left some")
+    has_changed = known.snapshot_id != view.head_id
+    is_new_day = (known.cutoff or "") < rule.cutoff.isoformat()
+    if is_new_day and has_changed:
+        return Fired(Reason.ROWS_TOO_OLD, f"{text}, and the table has changed since a vacuum looked for them")
+    if is_new_day and known.next_time is not None and known.next_time <= now:
+        return Fired(Reason.ROWS_TOO_OLD, f"{text}, and the table has some since {timestamp(known.next_time)}")
+    look_again = due_time(rule.cutoff + timedelta(days=1), rule.max_age_days) if has_changed else known.next_time
+    if known.problem:
+        return Later(Reason.INVALID_RETENTION, f"no row is removed for its age: {known.problem}", look_again)
+    after = f", the next vacuum looks for them at {timestamp(look_again)}" if look_again is not None else ""
+    return Later(Reason.BELOW_TRIGGERS, f"{text}, and the table has none{after}", look_again)
+
+
+def fired(
+    triggers: Triggers, view: TableView, deadline: Deadline | None, now: datetime, aged: Fired | Later | None = None
+) -> Fired | Later:
+    """Evaluate the policy's triggers, the most urgent first.
+
+    Args:
+        aged: Whether rows are too old; None: the policy has no retention.
+    """
     texts: list[str] = []
     times: list[datetime] = []
     if deadline is not None:
@@ -130,6 +167,11 @@ def fired(triggers: Triggers, view: TableView, deadline: Deadline | None, now: d
             return Fired(Reason.EVICT_BY_NEAR, text, urgent=True)
         texts.append(f"{text}, so a vacuum starts at {timestamp(deadline.starts_by)}")
         times.append(deadline.starts_by)
+    if isinstance(aged, Fired):
+        return aged
+    if aged is not None:
+        texts.append(aged.message.removesuffix("."))
+        times += [aged.look_again] if aged.look_again is not None else []
     active, statistics = len(view.ledger.tombstones), view.ledger.statistics
     if (limit := triggers.active_tombstones) is not None:
         text = f"{active} active tombstones, the limit is {limit}"
@@ -151,7 +193,8 @@ def fired(triggers: Triggers, view: TableView, deadline: Deadline | None, now: d
         texts.append(text)
         times.append(old_at)
     message = "; ".join(texts) or "There is nothing to purge, or no trigger is set for it"
-    return Later(Reason.BELOW_TRIGGERS, f"{message[:1].upper()}{message[1:]}.", min(times, default=None))
+    reason = aged.reason if aged is not None else Reason.BELOW_TRIGGERS
+    return Later(reason, f"{message[:1].upper()}{message[1:]}.", min(times, default=None))
 
 
 def hidden_percent(view: TableView) -> float | None:

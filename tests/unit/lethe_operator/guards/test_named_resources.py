@@ -106,6 +106,7 @@ NOTHING = {
     "restatement: ticket",
     "vacuumpolicy: datasetSelector.matchExpressions.[].key",
     "vacuumpolicy: datasetSelector.matchExpressions.[].values.[]",
+    "vacuumpolicy: retention.column",
     "vacuumpolicy: window.schedule",
     "vacuumpolicy: window.timeZone",
 }
