@@ -1,4 +1,4 @@
-"""Merges small data files in sort order, as a step of a vacuum run. I/O; `lethe.vacuum.plan` decides which files.
+"""Merges small data files in sort order, as a step of a vacuum run. I/O; `lethe.vacuum.compaction` decides which files.
 
 Arrow merges them in Spark's Python workers (`lethe.merging`). Spark merges what is left.
 """
@@ -16,7 +16,8 @@ from lethe.ledger.ledger import Delta
 from lethe.merging import BinToMerge, FileToMerge, Merge, Merged
 from lethe.purge.source import with_row_ids
 from lethe.search.candidates import traits_of
-from lethe.vacuum.plan import ROW_IDS_SINCE, Bin, CompactionPlan, plan_compaction, rounds, steps, target_bytes
+from lethe.vacuum.compaction import Bin, CompactionPlan, plan_compaction, rounds, steps
+from lethe.vacuum.plan import ROW_IDS_SINCE, target_bytes
 from lethe.writing.data_files import Unsupported, sort_keys_of
 from pyspark.accumulators import Accumulator
 from pyspark.errors import PySparkException

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.files.bounds import FileBounds, outdated
-from lethe.vacuum.plan import SMALL, Bin, plan_compaction, rounds, steps
+from lethe.vacuum.compaction import SMALL, Bin, plan_compaction, rounds, steps
 
 from tests.support.builders import a_file
 
