@@ -4,6 +4,7 @@ import base64
 import json
 import signal
 from dataclasses import replace
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
 import lethe
@@ -13,6 +14,7 @@ import pytest
 
 from tests.local.cluster import LocalCluster
 from tests.local.lake import Lake, orders, restatement
+from tests.support.documents import resource
 
 LIMIT_SECONDS = 120
 
@@ -230,6 +232,36 @@ def test_a_held_batch_waits_for_an_approval_and_delays_no_other(lake: Lake, tmp_
     assert approved.returncode == 0, approved.stdout + approved.stderr
     assert "1 batches were approved. The next consolidation promotes them." in approved.stdout
     assert (bad["state"], bad["rows"], bad["reason"]) == ("promoted", 2, "known")
+
+
+def test_rows_that_are_too_old_leave_once_a_policy_says_so(lake: Lake, tmp_path: Path) -> None:
+    """The operator decides, a run drops the file of the old day, and the status says when the next rows are due."""
+    mine = replace(lake, buffer=tmp_path / "buffer", manifest=tmp_path / "visits.yaml")
+    visits = orders(mine.buffer, "visits")
+    visits["metadata"]["labels"] = {"keep": "a-month"}
+    visits["spec"]["table"]["create"] = {
+        "schema": "id BIGINT, seen DATE, batch_id STRING",
+        "partitionBy": ["days(seen)"],
+    }
+    folder = mine.buffer / "batch_id=mixed"
+    folder.mkdir(parents=True)
+    days = [date(2020, 1, 1), datetime.now(UTC).date()]
+    pq.write_table(pa.table({"id": [1, 2], "seen": pa.array(days, pa.date32())}), folder / "part-0.parquet")
+    (folder / "_SUCCESS").touch()
+    mine.apply(visits)
+    mine.wait_until("promoted", lambda: mine.promoted(1, "visits"))
+    rules = {"triggers": {}, "retention": {"column": "seen", "maxAgeDays": 30}}
+    policy = resource("VacuumPolicy", "a-month", {"datasetSelector": {"matchLabels": {"keep": "a-month"}}, **rules})
+
+    mine.apply(visits, policy)
+    mine.wait_until("removed", lambda: mine.ids("visits") == [2])
+
+    mine.wait_until("told", lambda: "retention" in mine.get("dataset", "visits")["status"].get("vacuum", {}))
+    told = mine.get("dataset", "visits")["status"]["vacuum"]["retention"]
+    mine.done("delete", "vacuumpolicy", "a-month")
+    mine.done("delete", "dataset", "visits")
+    assert datetime.fromisoformat(told["nextTime"]) == datetime.combine(days[1], time(), UTC) + timedelta(days=31)
+    assert "left" not in told
 
 
 def test_after_a_kill_it_goes_on_where_it_was(dataset: Lake) -> None:

@@ -415,7 +415,8 @@ def scan(
     Raises:
         InputError: UnknownCatalog, UnsupportedCatalog, CatalogUnusable, TableNotFound, AmbiguousTable, TableIsView,
             UnsafeProperty, SnapshotNotFound, UnknownColumn, InvalidRead, NotAnAncestor, ForeignChange, ErasedBetween,
-            BatchColumnType, BatchColumnDropped, UnknownType; of a Dataset NotInstalled, UnknownName, NoCluster and others.
+            RetentionBetween, BatchColumnType, BatchColumnDropped, UnknownType; of a Dataset NotInstalled, UnknownName,
+            NoCluster and others.
         TransientError: CatalogUnavailable, ClusterAway.
         LedgerError: A ledger is missing or cannot be read.
     """

@@ -77,7 +77,7 @@ def read(
 
     Raises:
         InputError: UnknownCatalog, CatalogNotServed, SnapshotNotFound, InvalidRead, NotAnAncestor, ForeignChange,
-            ErasedBetween, ColumnGone, BatchColumnDropped, UnsafeProperty.
+            ErasedBetween, RetentionBetween, ColumnGone, BatchColumnDropped, UnsafeProperty.
         LedgerError: A ledger cannot be read.
     """
     catalog, dot, name = table.partition(".")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from lethe.contract.result import VacuumResult
+from lethe.contract.settings import Deletes
 from lethe_spark.jobs.vacuum import job
 from pyspark.sql import SparkSession
 
@@ -62,13 +63,37 @@ def test_a_file_with_young_rows_is_written_again_without_the_old_ones(
     """Rows without a time stay, and so does one of the cutoff's first moment. A second vacuum has nothing to do."""
     story = AgingStory.begin(spark, lake, (), **SHAPES[shape])
     story.promoted(A=(old(), young(), None, old(5)), B=(young(1),))
+    ids = row_ids(story)
 
     result = story.age()
 
     assert (result.files_rewritten, result.rows_purged, story.operation()) == (1, 2, "overwrite")
     assert story.rows() == numbers("A", 1, 2) + numbers("B", 0)
+    assert row_ids(story) == {row: id for row, id in ids.items() if row in story.rows()}
     again = story.age("2")
     assert (again.outcome, again.files_rewritten) == ("NothingToDo", 0)
+
+
+def row_ids(story: AgingStory) -> dict[tuple[str | None, int], int | None]:
+    """The ids of the rows, which they have in format version 3."""
+    names = ["batch_id", "v", *(["_row_id"] if story.format_version == 3 else [])]
+    rows = story.spark.read.table(story.full_name).select(*names).collect()
+    return {(r["batch_id"], r["v"]): r["_row_id"] if story.format_version == 3 else None for r in rows}
+
+
+def test_tombstoned_rows_of_other_files_leave_in_the_same_commit(spark: SparkSession, lake: Lake) -> None:
+    """Of three files one loses rows for their age, one for a tombstone, and one stays as it is."""
+    story = AgingStory.begin(spark, lake, ("days(booked_at)",))
+    story.promoted(A=(old(), young(), young(40)), B=(old(), young(), young(40)), C=(young(40),))
+    story.sql("ALTER TABLE {t} REPLACE PARTITION FIELD booked_at_day WITH months(booked_at)")
+    story.compact()
+    story.promoted(D=(old(1), young(3)))
+    story.revert("A")
+
+    result = story.age()
+
+    assert (result.steps, result.tombstones_purged) == (1, 1)
+    assert story.rows() == numbers("B", 1, 2) + numbers("C", 0) + numbers("D", 1)
 
 
 UNPROVEN: dict[str, tuple[tuple[Any, ...], dict[str, Any], tuple[int, ...]]] = {
@@ -104,12 +129,12 @@ def story(spark: SparkSession, lake: Lake) -> AgingStory:
     )
 
 
-@pytest.mark.parametrize("format_version", [2, 3])
+@pytest.mark.parametrize("deletes", [Deletes.LEDGER, Deletes.POSITION_DELETES, Deletes.DELETION_VECTORS])
 def test_rows_that_are_too_old_and_tombstoned_rows_of_a_file_leave_together(
-    spark: SparkSession, lake: Lake, format_version: int
+    spark: SparkSession, lake: Lake, deletes: Deletes
 ) -> None:
-    """What an Undo could not bring back is refused as purged; hidden rows count as removed."""
-    story = AgingStory.begin(spark, lake, (), format_version=format_version)
+    """What an Undo could not bring back is refused as purged. No delete file is left, and each engine sees the same rows."""
+    story = AgingStory.begin(spark, lake, (), deletes=deletes)
     story.promoted(A=(old(), young()), B=(old(), young()), C=(young(),))
     story.revert("A")
 
@@ -118,6 +143,9 @@ def test_rows_that_are_too_old_and_tombstoned_rows_of_a_file_leave_together(
     assert (result.steps, result.files_rewritten, result.rows_purged, result.tombstones_purged) == (1, 1, 3, 1)
     assert story.purged_by_head() == {"A"}
     assert story.rows() == numbers("B", 1) + numbers("C", 0)
+    assert story.keys().get("total-delete-files", "0") == "0"
+    found = story.spark.read.table(story.full_name).collect()
+    assert {(r["batch_id"], r["v"]) for r in found} == {("B", 1), ("C", 0)}
     assert story.undo().reason == "AlreadyPurged"
 
 
@@ -130,6 +158,20 @@ def test_an_undo_after_old_rows_of_its_batch_left_is_refused_although_its_tombst
     assert result.files_deleted == 1
     assert (story.tombstones(), story.purged_by_head()) == ({"A"}, {"A"})
     assert story.undo().reason == "AlreadyPurged"
+
+
+def test_an_undo_that_comes_first_shows_its_rows_but_for_those_that_are_too_old(
+    spark: SparkSession, lake: Lake
+) -> None:
+    """The vacuum has written its files without A, and plans again."""
+    story = AgingStory.begin(spark, lake, ())
+    story.promoted(A=(old(), young()), B=(old(), young()))
+    story.revert("A")
+
+    result = story.age(at={"before_commit": lambda: story.undo()})
+
+    assert result.outcome == "Committed"
+    assert story.rows() == numbers("A", 1) + numbers("B", 1)
 
 
 def test_the_batches_stay_known_and_are_not_promoted_again(spark: SparkSession, lake: Lake) -> None:
@@ -253,16 +295,22 @@ def later(monkeypatch: pytest.MonkeyPatch, **time: float) -> None:
 def test_rows_of_batches_that_are_too_old_leave_hidden_ones_included(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, format_version: int
 ) -> None:
-    """A and B came long ago, C today. A was taken back."""
+    """Those of another writer have no known age, also in the same file. D has a file of its own, and A was taken back."""
     story = AgingStory.begin(spark, lake, (), format_version=format_version)
     story.promoted(A=(young(),), B=(young(), young()))
-    before = story.ledger().batches["B"].time
+    story.promoted(D=(young(),))
+    story.sql(
+        "INSERT INTO {t} (v, booked_at, batch_id) VALUES (7, current_timestamp(), 'X'), (8, current_timestamp(), 'B')"
+    )
+    cutoff = story.ledger().batches["B"].time.date() + timedelta(days=5)
     story.revert("A")
     later(monkeypatch, days=10)
 
-    result = story.age(by_batches=True, cutoff=before.date() + timedelta(days=5))
+    result = story.age(by_batches=True, cutoff=cutoff)
 
-    assert (result.outcome, result.rows_purged) == ("Committed", 3)
-    assert story.rows() == numbers("C")
-    assert (story.states()["B"], story.tombstones()) == ("promoted", set())
-    assert story.keys()["lethe.retention-cutoff"] == str(before.date() + timedelta(days=5))
+    assert (result.outcome, result.rows_purged) == ("Committed", 5)
+    assert (result.plan is not None and result.plan.retention_whole_files, result.files_rewritten) == (1, 1)
+    assert story.rows() == numbers("X", 7)
+    assert ({story.states()[i] for i in "BD"}, story.tombstones()) == ({"promoted"}, set())
+    assert story.keys()["lethe.retention-cutoff"] == str(cutoff)
+    assert story.age("2", by_batches=True, cutoff=cutoff).outcome == "NothingToDo"

@@ -362,6 +362,22 @@ def test_a_policy_names_the_datasets_that_it_decides_for_and_what_a_vacuum_would
     assert lines(of_lead) == {"datasets": "it applies to no Dataset of the namespace"}
 
 
+def test_a_policy_with_a_retention_says_first_what_is_too_old(lake: Lake) -> None:
+    """The batches came long ago; the row of another writer has no known age."""
+    rules = {"triggers": {}, "retention": {"by": "BatchAge", "maxAgeDays": 30}}
+    policy = resource("VacuumPolicy", "month", {"datasetSelector": {}, **rules})
+
+    said = lines(lake.effect(policy))["dataset/flights"]
+
+    assert said.startswith("RowsTooOld: Rows with a time before ")
+    before, dropped = said.split("A vacuum starts. ")[1].split(" are too old: ")
+    assert before.startswith("Rows before ")
+    assert (dropped.split(" (")[0], "5 rows). A vacuum now rewrites at most 0 files (0), drops 2 files" in dropped) == (
+        "2 whole files",
+        True,
+    )
+
+
 def test_a_policy_below_its_thresholds_waits(lake: Lake) -> None:
     tables.revert(lake.table, "A")
     policy = resource("VacuumPolicy", "gold", {"datasetSelector": {}, "triggers": {"activeTombstones": 9}})

@@ -9,7 +9,9 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -20,14 +22,11 @@ from lethe.contract.run import VacuumSpec
 from lethe.files.ages import Age
 from lethe.files.bounds import FileBounds
 from lethe.iceberg.native_deletes import native_deletes
-from lethe.iceberg.time_column import TimeColumn
 from lethe.ingest.registrable import RegisterTarget
-from lethe.ingest.schema_fit import field_ids
 from lethe.ledger.ledger import Ledger, get_many
 from lethe.ledger.tombstone import Tombstone
 from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
 from lethe.purge.source import RowIds, with_row_ids
-from lethe.search.ages import AgeSearch
 from lethe.search.candidates import CandidateFile, Survey, Suspect, aged_files, candidate, traits_of
 from lethe.search.covered import Leaving, LeavingRows
 from lethe.search.retention import Retention
@@ -48,10 +47,12 @@ from lethe.vacuum.plan import (
 )
 from pyiceberg.types import DoubleType, FloatType
 from pyroaring import FrozenBitMap64
+from pyspark.sql import DataFrame
 
 from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jobs.holds import covering
+from lethe_spark.jobs.vacuum.searches import AgeResults, SearchResults
 from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Overwrite, RewriteFiles, RowDelta
 from lethe_spark.jvm.data_files import (
     DataFile,
@@ -70,15 +71,13 @@ from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.jvm.table import writing_as
 from lethe_spark.run.context import RunContext, table_io, table_properties
 from lethe_spark.sql.searching import (
-    BatchSearch,
+    RowCounts,
     anti_join,
     count_of,
-    count_too_old,
     count_without_batches,
     not_before,
     require_every_row,
     require_written,
-    search_batches,
 )
 
 log = logging.getLogger(__name__)
@@ -88,112 +87,6 @@ ONE_TASK_BYTES: Final = 128 * 1024**2
 
 PLANS: Final = 3
 """How often a step is planned, if other writers rewrite its files in the meantime. Then the run ends, and is tried later."""
-
-
-@dataclass
-class SearchResults:
-    """The results of the searches. Each file is searched once, because files never change.
-
-    If files overlap, many of them might hold tombstoned rows by their bounds and hold none. Reading one column is cheap compared
-    with rewriting a file. All rows of a file are read, also rows that native deletes hide.
-    """
-
-    ids: frozenset[str]
-    """The batch ids to search for."""
-    rows: dict[str, Mapping[str, int]] = field(default_factory=dict)
-    """By path, the number of rows of each batch."""
-    unsure: set[str] = field(default_factory=set)
-    """Paths of files that cannot be searched."""
-    missing: set[str] = field(default_factory=set)
-    """Paths of files that the storage does not have."""
-
-    def __contains__(self, path: str) -> bool:
-        return path in self.rows or path in self.unsure or path in self.missing
-
-    def held(self, path: str, ids: Iterable[str]) -> set[str]:
-        """The ids of which a file holds rows; all of them, if the file cannot be searched."""
-        return set(ids) if path in self.unsure else self.rows.get(path, {}).keys() & set(ids)
-
-    def count(self, path: str, ids: Iterable[str]) -> int:
-        """The number of rows of these ids in a file; 0, if it cannot be searched."""
-        rows = self.rows.get(path, {})
-        return sum(rows.get(i, 0) for i in ids)
-
-    def search(self, context: RunContext, base: Base, files: Sequence[Suspect]) -> None:
-        """Search the files that were not searched before.
-
-        Raises:
-            Exception: What Spark raises.
-        """
-        new = [s for s in files if s.bounds.path not in self]
-        if not new:
-            return
-        asked = BatchSearch(
-            base.field_id,
-            self.ids,
-            table_properties(context),
-            field_ids(base.iceberg.properties),
-            {s.bounds.path: (s.bounds.lower, s.bounds.upper) for s in new},
-            # Equal bounds give the batch of a file without the batch column: they come from its partition
-            # (`lethe.iceberg.batch_column`).
-            {
-                s.bounds.path: s.bounds.lower
-                for s in new
-                if s.bounds.lower is not None and s.bounds.lower == s.bounds.upper
-            },
-            strict=True,
-        )
-        result = search_batches(context.spark.sparkContext, asked, [_candidate(s) for s in new])
-        self.rows |= {path: {i: len(p) for i, p in found.items()} for path, found in result.found.items()}
-        self.missing |= result.missing
-        for path, why in result.unsure.items():
-            log.info("a data file cannot be searched, so it is rewritten: %s", why)
-            self.unsure.add(path)
-
-
-@dataclass
-class AgeResults:
-    """How many rows of files are too old, where the metadata does not tell. Each file is searched once."""
-
-    column: TimeColumn
-    cutoff: int
-    """The first time that is not too old, as Iceberg stores it."""
-    rows: dict[str, int] = field(default_factory=dict)
-    """By path."""
-    unsure: set[str] = field(default_factory=set)
-    """Paths of files that cannot be searched."""
-
-    def search(self, context: RunContext, base: Base, files: Sequence[Suspect]) -> None:
-        """Search the files that were not searched before. Leaves out files that the storage does not have.
-
-        Raises:
-            Exception: What Spark raises.
-        """
-        new = [s for s in files if s.bounds.path not in self.rows and s.bounds.path not in self.unsure]
-        if not new:
-            return
-        names = field_ids(base.iceberg.properties)
-        request = AgeSearch(replace(self.column, partitions={}), self.cutoff, table_properties(context), names)
-        for path, found in count_too_old(context.spark.sparkContext, request, [_candidate(s) for s in new]):
-            if isinstance(found, str):
-                log.info("the ages of rows cannot be read, so a data file is rewritten: %s", found)
-                self.unsure.add(path)
-            elif found is not None:
-                self.rows[path] = found
-
-    def holds(self, file: Suspect) -> bool:
-        """Whether a searched file has rows that are too old, or may have."""
-        path = file.bounds.path
-        return file.age is Age.MIXED or path in self.unsure or self.rows.get(path, 0) > 0
-
-    def is_all_of(self, file: Suspect) -> bool:
-        """Whether all rows of a file are too old, by its metadata or by a search."""
-        return file.age is Age.OLD or self.rows.get(file.bounds.path) == file.bounds.records
-
-
-def _candidate(file: Suspect) -> CandidateFile:
-    f = file.bounds
-    return CandidateFile(f.path, f.size, file.format_name, f.partition, f.deletes, frozenset(), frozenset())
 
 
 def filterable(
@@ -402,25 +295,14 @@ def write(
     added = filtered.added
     unfiltered = [f for f in plan.rewrite if f.path not in filtered.replaced]
     if unfiltered:
-        with scan_tasks(table, [written[f.path][1] for f in unfiltered]) as scanned:
-            ids = plan.batch_ids
-            kept = anti_join(scanned.frame, base.batch_column, ids)
-            if retention is not None and retention.column is not None and plan.losing_aged:
-                kept = not_before(kept, retention.column, retention.cutoff)
-                counts = count_of(scanned, kept)
-            else:
-                counts = count_without_batches(scanned, base.batch_column, ids)
+        with ExitStack() as scans:
+            frame, counts, scanned = _remaining(table, base, plan, unfiltered, written, retention, scans)
             one_task = _largest_partition(unfiltered) <= ONE_TASK_BYTES
             survivors: tuple[DataFile, ...] = ()
             try:
-                require_every_row(table.full_name, scanned.files, counts)
+                require_every_row(table.full_name, scanned, counts)
                 survivors = write_uncommitted(
-                    table,
-                    kept,
-                    context.run_id,
-                    target_bytes,
-                    one_pass=one_task,
-                    by_range=not one_task,
+                    table, frame, context.run_id, target_bytes, one_pass=one_task, by_range=not one_task
                 )
                 require_written(table.full_name, counts.kept, survivors)
             except ConflictError:
@@ -432,6 +314,42 @@ def write(
     return replace(
         step, removed=removed, added=added, copied_bytes=filtered.copied_bytes, format_version=base.facts.format_version
     )
+
+
+def _remaining(
+    table: SparkTable,
+    base: Base,
+    plan: VacuumPlan,
+    files: Sequence[FileBounds],
+    tasks: Mapping[str, tuple[DataFile, Any]],
+    retention: Retention | None,
+    scans: ExitStack,
+) -> tuple[DataFrame, RowCounts, tuple[DataFile, ...]]:
+    """The rows of the files that stay, the numbers of rows, and the files. The frame is readable until `scans` ends.
+
+    Only files that lose rows for their age are filtered by their times.
+
+    Args:
+        tasks: Data files and scan tasks by path.
+    """
+    column = retention.column if retention is not None else None
+    aged = {f.path for f in plan.losing_aged} if column is not None else set[str]()
+    frames, counts, scanned_files = list[DataFrame](), list[RowCounts](), list[DataFile]()
+    for is_aged in (False, True):
+        chosen = [tasks[f.path][1] for f in files if (f.path in aged) is is_aged]
+        if not chosen:
+            continue
+        scanned = scans.enter_context(scan_tasks(table, chosen))
+        kept = anti_join(scanned.frame, base.batch_column, plan.batch_ids)
+        if is_aged and retention is not None and column is not None:
+            kept = not_before(kept, column, retention.cutoff)
+            counts.append(count_of(scanned, kept))
+        else:
+            counts.append(count_without_batches(scanned, base.batch_column, plan.batch_ids))
+        frames.append(kept)
+        scanned_files += scanned.files
+    total = RowCounts(sum(c.read for c in counts), sum(c.kept for c in counts))
+    return reduce(DataFrame.unionByName, frames), total, tuple(scanned_files)
 
 
 def intent(

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.buffer.batch_rows import BatchRow
-from lethe.contract.result import ErasureOutcome, RequestResult
+from lethe.contract.result import ErasureOutcome, RequestResult, VacuumPlanned
 from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker
 from lethe_gateway.identity.caller import Right
 from lethe_gateway.problems import Kind, Problem
@@ -21,7 +21,7 @@ from lethe_gateway.tables.records import BatchFacts, KnownErasure
 
 from tests.support.builders import NOW
 from tests.support.gateway_lake import DATASET_STATUS, run
-from tests.support.gateway_parts import RIGHTS, OneTable, Parts, Resources, Rights
+from tests.support.gateway_parts import DESCRIPTION, RIGHTS, OneTable, Parts, Resources, Rights
 from tests.support.resources import a_dataset_body, a_restatement_body
 from tests.unit.lethe_gateway.console.conftest import HOST, Session, a_session
 
@@ -418,6 +418,35 @@ def test_a_table_that_cannot_be_read_leaves_the_rest_of_the_page() -> None:
     assert answer.status_code == 200
     assert "The Dataset has no table yet." in answer.text
     assert "flights-1" in answer.text
+
+
+def test_rows_that_are_too_old_are_shown_on_the_pages_of_the_table_and_of_the_vacuum() -> None:
+    """The table is planned by the retention of the policy that applies to the Dataset."""
+    parts = lake()
+    (body,) = parts.resources.of["vacuumpolicies"]
+    body["spec"]["retention"] = {"column": "<b>", "maxAgeDays": 30}
+    vacuum = parts.resources.of["datasets"][0]["status"]["vacuum"]
+    vacuum["plan"] |= {
+        "retentionCutoff": "2026-01-30",
+        "retentionWholeFiles": 9,
+        "retentionRows": 70,
+        "retentionBytes": 1,
+    }
+    vacuum["retention"] = {"cutoff": "2026-01-29", "nextTime": "2026-03-02T00:00:00Z", "left": True}
+    planned = VacuumPlanned(digest="p", snapshot_id=7, retention_cutoff=date(2026, 1, 30), retention_whole_files=9)
+    parts.tables.description = replace(DESCRIPTION, vacuum=planned)
+    session = a_session(parts)
+
+    table, next_vacuum = session.get(f"{D}/table").text, session.get(f"{D}/vacuum").text
+
+    (rule,) = parts.tables.retentions
+    assert rule is not None
+    assert (rule.column, rule.max_age_days) == ("<b>", 30)
+    for text in (table, next_vacuum):
+        _Page(text)
+        assert "Rows before 2026-01-30 (UTC) are too old: whole files</dt><dd>9" in text
+        assert text.index("are too old") < text.index("Tombstones to apply")
+    assert "30 days by <code>&lt;b&gt;</code>; rows before 2026-01-29 were removed in part" in next_vacuum
 
 
 def test_while_something_runs_the_page_looks_again_soon(shown: Session) -> None:
