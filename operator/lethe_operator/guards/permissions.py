@@ -30,6 +30,7 @@ from lethe.guards.boundary import (
     outside_table,
     outside_topics,
     outside_uri,
+    outside_vacuum,
 )
 
 from lethe_operator.reasons import Reason
@@ -78,9 +79,13 @@ def of_restatement(restatement: Restatement, boundary: Boundary) -> Verdict | No
     return _verdict(f"Restatement {meta.name}", meta.namespace, outside)
 
 
-def of_vacuum(dataset: Dataset, boundary: Boundary) -> Verdict | None:
-    """A message if the boundary does not allow vacuums."""
-    return _of_dataset(dataset, outside_operation(_of_runs(boundary), "the vacuum, which is", AllowedOperation.VACUUM))
+def of_vacuum(dataset: Dataset, boundary: Boundary, retains: bool) -> Verdict | None:
+    """A message if the boundary does not allow vacuums, or not such a one.
+
+    Args:
+        retains: Whether its policy removes rows for their age.
+    """
+    return _of_dataset(dataset, outside_vacuum(_of_runs(boundary), retains))
 
 
 def _of_runs(boundary: Boundary) -> RunBoundary:

@@ -237,12 +237,13 @@ def decide_vacuum(
     history = history_of(dataset.status.vacuum, runs, view)
     context = VacuumContext(dataset, matched.decides, view, runs, history, now) if view is not None else None
     decider = _Decider(context, world, settings) if context is not None else None
+    retains = matched.decides is not None and matched.decides.spec.retention is not None
     if isinstance(state, Running):
         decision = _going(state.attempt)
     elif blocker is not None or decider is None:
         text = blocker.message if blocker else "The table does not exist yet."
         decision = VacuumDecision(Decision.LATER, Verdict(Reason.DATASET_NOT_READY, text))
-    elif outside := permissions.of_vacuum(dataset, settings.boundaries.of(dataset.meta.namespace)):
+    elif outside := permissions.of_vacuum(dataset, settings.boundaries.of(dataset.meta.namespace), retains):
         decision = VacuumDecision(Decision.LATER, outside)
     elif latest is not None and latest.intent is not None and isinstance(state, NotStarted | RetryAt):
         retried = decider.retry(latest, latest.intent, state)

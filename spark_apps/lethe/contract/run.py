@@ -73,6 +73,8 @@ class AllowedOperation(StrEnum):
     """`spec.table.adopt`."""
     VACUUM = "Vacuum"
     """Of VacuumPolicies."""
+    RETENTION = "Retention"
+    """`spec.retention` of VacuumPolicies, which removes rows without a Restatement."""
 
     @classmethod
     def of(cls, operation: Operation) -> "AllowedOperation":

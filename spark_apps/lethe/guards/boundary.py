@@ -190,15 +190,30 @@ def outside_run(spec: RunSpec) -> Outside | None:
     deletes = spec.restatement.deletes if spec.restatement is not None else None
     outside = outside or outside_settings(boundary, mode, deletes, spec.table.adopt, spec.table.create)
     if outside is None:
-        outside = _outside_kind(boundary, spec.kind)
+        retains = spec.vacuum is not None and spec.vacuum.retention is not None
+        outside = _outside_kind(boundary, spec.kind, retains)
     requests = spec.restatement.requests if spec.restatement is not None else ()
     return outside or next((o for r in requests if (o := outside_request(boundary, r)) is not None), None)
 
 
-def _outside_kind(boundary: RunBoundary, kind: RunKind) -> Outside | None:
+def outside_vacuum(boundary: RunBoundary, retains: bool) -> Outside | None:
+    """Check a vacuum.
+
+    Args:
+        retains: Whether it removes rows for their age.
+    """
+    outside = outside_operation(boundary, "the vacuum, which is", AllowedOperation.VACUUM)
+    if outside is None and retains:
+        return outside_operation(
+            boundary, "spec.retention of the VacuumPolicy, which needs", AllowedOperation.RETENTION
+        )
+    return outside
+
+
+def _outside_kind(boundary: RunBoundary, kind: RunKind, retains: bool) -> Outside | None:
     match kind:
         case RunKind.VACUUM:
-            return outside_operation(boundary, "the vacuum, which is", AllowedOperation.VACUUM)
+            return outside_vacuum(boundary, retains)
         case RunKind.CONSOLIDATION | RunKind.REANCHORING | RunKind.RESTATEMENT | RunKind.ERASURE_CHECK:
             return None  # checked by its fields, or needed to keep promises made before
         case _:

@@ -225,6 +225,21 @@ def test_a_vacuum_that_is_withheld_does_not_start_and_its_policy_names_the_bound
     assert "the boundary operations of namespace ns" in withheld.policy_entries["air"]["message"]
 
 
+def test_a_policy_whose_retention_is_withheld_starts_no_vacuum_and_another_does() -> None:
+    """It would remove rows that the namespace may not revert."""
+    table = a_table(a_ledger("A", "B", "C", "D"))
+    retaining = a_policy(retention={"column": "t", "maxAgeDays": 1})
+    limits = settings(**without(AllowedOperation.RETENTION))
+
+    withheld = decide(a_dataset(), a_world(table=table, policies=(retaining,)), NOW, limits)
+    allowed = decide(a_dataset(), a_world(table=table, policies=(a_policy(),)), NOW, limits)
+
+    assert withheld.launches == ()
+    assert withheld.policy_entries["air"]["reason"] == "OutsideBoundary"
+    assert "Retention" in withheld.policy_entries["air"]["message"]
+    assert [x.run.kind for x in allowed.launches] == [RunKind.VACUUM]
+
+
 def test_a_run_is_started_again_with_the_boundary_of_today() -> None:
     """Its intent was stored before the administrator changed the boundary."""
     batch = a_buffered("A", age_seconds=900)

@@ -1,5 +1,6 @@
 """What a boundary allows and what not, of a run and of a table; each refusal names the boundary and the value."""
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ from lethe.contract.run import (
     CreateTable,
     Replacement,
     RestatementGroupSpec,
+    RetentionSpec,
     RunBoundary,
     RunKind,
     RunSpec,
     TableRef,
+    VacuumSpec,
 )
 from lethe.guards.boundary import outside_run, outside_table, require_run_within, require_table_within
 
@@ -59,6 +62,7 @@ def listing(uri: str) -> dict[str, Any]:
 
 
 ONLY_TEAM = {"uris": [TEAM]}
+A_DAY = RetentionSpec(column="t", max_age_days=1, cutoff=date(2024, 6, 1))
 CREATED: dict[str, Any] = on("a.b", schema="v int")
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str, str]] = {
     # name: boundary, what is allowed, what is not, the boundary's name, the value
@@ -87,6 +91,13 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str, str]
         {"kind": RunKind.VACUUM},
         "operations",
         "Vacuum",
+    ),
+    "retention": (
+        but(AllowedOperation.RETENTION),
+        {"kind": RunKind.VACUUM},
+        {"kind": RunKind.VACUUM, "vacuum": VacuumSpec(policy="a/b", retention=A_DAY)},
+        "operations",
+        "Retention",
     ),
     "nothing at all": ({"operations": []}, {}, restating(), "operations", "Revert"),
 }
