@@ -467,8 +467,8 @@ def _retention(spec: VacuumSpec, found: Survey | None, purging: Purging | None =
     if found.retention is None:
         return outcome.model_copy(update={"problem": found.problem, "snapshot_id": found.plan.snapshot_id})
     aged, cutoff, next_cutoff = found.plan.aged, found.retention.cutoff, found.live.next_cutoff
-    if found.planned.retention_files:
-        # Rows that stay of these files may be too old from the next day on.
+    if found.planned.retention_files and found.retention.column is not None:
+        # Rows that stay of these files may be too old from the next day on. Of batches, the ledger says when.
         next_cutoff = cutoff + timedelta(days=1)
     snapshot_id = purging.tally.snapshot_id if purging is not None else None
     changes = {
