@@ -27,7 +27,7 @@ from lethe.ledger.ledger import Ledger, get_many
 from lethe.ledger.tombstone import Tombstone
 from lethe.purge.filtering import FileToFilter, Filter, Filtered, Loss
 from lethe.purge.source import RowIds, with_row_ids
-from lethe.search.candidates import CandidateFile, Survey, Suspect, aged_files, candidate, traits_of
+from lethe.search.candidates import Survey, Suspect, aged_files, candidate, traits_of
 from lethe.search.covered import Leaving, LeavingRows
 from lethe.search.retention import Retention
 from lethe.vacuum.plan import (
