@@ -1,24 +1,27 @@
-"""`lethe erasures` lists, shows and verifies the erasures of a table and their records.
+"""`lethe erasures` lists, shows and verifies the erasures of a table and their records. I/O: reads."""
 
-Verifies the evidence of an erasure: its ledger entry, its record, and the signature of the record. I/O: reads.
-"""
-
-import hashlib
-import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import click
-from pydantic import ValidationError
 
 from lethe.base.errors import InputError
-from lethe.cli import storage_check
-from lethe.cli.opening import Opened, open_table, table_or_dataset
+from lethe.cli.evidence import (
+    GivenEvidence,
+    ListedErasure,
+    TableEvidence,
+    content_of,
+    known_erasures,
+    named,
+    read_record,
+    verify_record,
+    verify_request,
+    verify_storage,
+)
+from lethe.cli.opening import open_table, table_or_dataset
 from lethe.cli.output import (
     json_option,
     output_option,
@@ -26,221 +29,16 @@ from lethe.cli.output import (
     print_json,
     print_pairs,
     print_table,
-    progress,
     time_text,
     working,
 )
-from lethe.contract.result import ErasureOutcome, RequestResult
-from lethe.erasure.record import FORMAT_VERSION, SUFFIX, PublicKey, Statement, canonical, fault, load_known_keys
-from lethe.ledger.ledger import Ledger
-from lethe.ledger.tombstone import Erasure
-from lethe.restatement.plan import KEY_BYTES_AT_LEAST, name_of, recalled, values_digest
-
-CANONICAL_SINCE = 2
-"""The format version since which records are canonical."""
+from lethe.erasure.record import SUFFIX, load_known_keys
+from lethe.restatement.plan import KEY_BYTES_AT_LEAST
 
 _HEADERS: Final = ("RESTATEMENT", "OPERATION", "STATE", "DUE", "VERIFIED", "TICKET", "RECORD")
 _WIDE: Final = ("BLOCKED BY", "REASON", "SHA256")
 _OPTIONAL: Final = ("RECORD", "OPERATION", "TICKET", "VERIFIED", "DUE")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-
-@dataclass(frozen=True)
-class ListedErasure:
-    """An erasure in the ledger."""
-
-    key: str
-    """The key of its request."""
-    result: RequestResult
-    pending: Erasure | None = None
-    """The open erasure; None: it is verified."""
-
-    @property
-    def name(self) -> str:
-        """`namespace/name` of the Restatement, which may no longer exist in the cluster."""
-        return name_of(self.key)
-
-    @property
-    def outcome(self) -> ErasureOutcome | None:
-        """The outcome of a verified erasure; None: it is open."""
-        erasure = self.result.erasure
-        return erasure if erasure is not None and erasure.verified_time is not None else None
-
-
-@dataclass(frozen=True)
-class ErasureProblem:
-    """Something wrong with an erasure."""
-
-    restatement: str
-    """Its name; empty: of no single Restatement."""
-    code: str
-    """CamelCase."""
-    what: str
-    """One sentence, without values of rows."""
-
-
-@dataclass(frozen=True)
-class StoredRecord:
-    """An erasure record in the storage."""
-
-    content: bytes | None = None
-    """The bytes of the file; None: the file is missing."""
-    document: Mapping[str, Any] | None = None
-    """The parsed content; None: the file is missing, or not a JSON object."""
-
-
-def known_erasures(ledger: Ledger) -> list[ListedErasure]:
-    """The erasures whose requests are in the ledger, open ones first."""
-    pending = {e.restatement: e for e in ledger.open_erasures}
-    listed: list[ListedErasure] = []
-    for key, entry in ledger.requests.items():
-        try:
-            result = recalled(entry)
-        except ValidationError:
-            continue  # a later version wrote it
-        if key in pending or (result.erasure is not None and result.erasure.verified_time is not None):
-            listed.append(ListedErasure(key, result, pending.get(key)))
-    return sorted(listed, key=lambda k: (k.pending is None, k.name, k.key))
-
-
-def named(erasures: Sequence[ListedErasure], table: str, names: Sequence[str]) -> list[ListedErasure]:
-    """Select erasures by name or key.
-
-    Raises:
-        InputError: UnknownErasure.
-    """
-    listed: list[ListedErasure] = []
-    for name in names:
-        matches = [k for k in erasures if name in (k.name, k.key)]
-        if not matches:
-            raise InputError(
-                "UnknownErasure",
-                f"the ledger of {table} has no erasure {name!r}: expected namespace/name of a Restatement. `lethe erasures list "
-                f"{table}` lists them.",
-            )
-        listed += (k for k in matches if k not in listed)
-    return listed
-
-
-def read_record(opened: Opened, uri: str) -> StoredRecord:
-    """Read an erasure record.
-
-    Raises:
-        Exception: What the storage raises.
-    """
-    content = content_of(opened, uri)
-    try:
-        document = json.loads(content) if content is not None else None
-    except ValueError:
-        document = None
-    return StoredRecord(content, document if isinstance(document, dict) else None)
-
-
-def content_of(opened: Opened, uri: str) -> bytes | None:
-    """The content of a file; None: it does not exist.
-
-    Raises:
-        Exception: What the storage raises.
-    """
-    try:
-        with opened.table.io.new_input(uri).open() as stream:
-            return bytes(stream.read())
-    except FileNotFoundError:
-        return None
-
-
-def problems(
-    opened: Opened, erasure: ListedErasure, found: StoredRecord, keys: Sequence[PublicKey]
-) -> list[ErasureProblem]:
-    """Verify the evidence of an erasure.
-
-    Args:
-        keys: One of them must have signed the record. None given: skip the signature.
-    """
-    outcome = erasure.outcome
-    if outcome is None or outcome.verified_time is None:
-        return [ErasureProblem(erasure.name, "NotVerified", "it is not verified yet, so it has no record.")]
-    uri = outcome.record
-
-    def problem(code: str, what: str) -> ErasureProblem:
-        return ErasureProblem(erasure.name, code, f"{uri}: {what}.")
-
-    if found.content is None:
-        return [problem("RecordMissing", "the ledger names this file as the record, but it does not exist")]
-    wrong: list[ErasureProblem] = []
-    actual = hashlib.sha256(found.content).hexdigest()
-    if actual != outcome.record_sha256:
-        wrong.append(problem("RecordChanged", f"its SHA-256 is {actual}; the ledger says {outcome.record_sha256}"))
-    if found.document is None:
-        wrong.append(problem("RecordUnreadable", "it is not a JSON object"))
-    else:
-        wrong += [problem(code, what) for code, what in _content(opened.facts.uuid, erasure.key, outcome, found)]
-    if keys:
-        statement = Statement(opened.facts.uuid, erasure.key, outcome.record_sha256, outcome.verified_time)
-        signature = content_of(opened, f"{uri}{SUFFIX}")
-        if signature is None:
-            wrong.append(problem("SignatureMissing", f"there is no signature file (the same name with {SUFFIX})"))
-        elif (why := fault(signature, statement, keys)) is not None:
-            wrong.append(problem("SignatureInvalid", f"its signature is invalid: {why}"))
-    return wrong
-
-
-def digest_problems(
-    erasure: ListedErasure, found: StoredRecord, key: bytes, values: Sequence[bytes]
-) -> list[ErasureProblem]:
-    """Compare the keyed digest in a record with the digest of what was erased.
-
-    Args:
-        key: The digest key, at least 16 bytes.
-        values: The lists of an Erase by records, one for each of its conditions. Empty: not given; then only digests of
-            batches are compared.
-    """
-    request = (found.document or {}).get("request")
-    request = request if isinstance(request, dict) else {}
-    by_batches = bool(erasure.result.batch_ids)
-    name = "batch-ids-digest" if by_batches else "values-digest"
-    contents = ["\n".join(erasure.result.batch_ids).encode()] if by_batches else values
-    if not contents:
-        return []
-    recorded, actual = request.get(name), values_digest(contents, key)
-    if recorded == actual:
-        return []
-    why = "does not match: it is the digest of other values"
-    if not isinstance(recorded, str) or not recorded:
-        why = "is missing: the run had no digest key"
-    elif recorded.partition(":")[0] != actual.partition(":")[0]:
-        why = "was made with another key"
-    return [ErasureProblem(erasure.name, "DigestDiffers", f"request.{name} of the record {why}.")]
-
-
-def _content(uuid: str, key: str, outcome: ErasureOutcome, found: StoredRecord) -> list[tuple[str, str]]:
-    document = found.document or {}
-    version = document.get("format-version")
-    if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
-        return [("RecordUnreadable", f"its format-version is {version!r}, expected 1 to {FORMAT_VERSION}")]
-    wrong: list[tuple[str, str]] = []
-    if version >= CANONICAL_SINCE and canonical(document) != found.content:
-        wrong.append(("RecordNotCanonical", "it is not in canonical form, so programs may read it differently"))
-    actual = (_at(document, "table", "uuid"), _at(document, "restatement", "key"), _verified_time(document))
-    expected = (uuid, key, outcome.verified_time)
-    for name, is_, expected_value in zip(
-        ("table.uuid", "restatement.key", "verified.time"), actual, expected, strict=True
-    ):
-        if is_ != expected_value:
-            wrong.append(("RecordOfAnother", f"its {name} is {is_!s}, expected {expected_value!s}"))
-    return wrong
-
-
-def _at(document: Mapping[str, Any], part: str, name: str) -> Any:
-    inner = document.get(part)
-    return inner.get(name) if isinstance(inner, dict) else None
-
-
-def _verified_time(document: Mapping[str, Any]) -> datetime | None:
-    try:
-        return datetime.fromisoformat(str(_at(document, "verified", "time")))
-    except ValueError:
-        return None
 
 
 @click.group()
@@ -385,6 +183,9 @@ def verify(
 ) -> None:
     """Verify the records of erasures: of those named as namespace/name, or of all that are not open.
 
+    The record of an erasure of a subject from several tables is given by its file or URI instead (status.erasure.record of the
+    Restatement). The records of all its tables are then verified, too.
+
     Exit code 1 if there is a problem.
 
     Compares each record with its hash in the ledger, with its erasure, and with its signature. With --storage, also lists every
@@ -394,25 +195,20 @@ def verify(
     """
     evidence = _given(len(restatements), **files)
     with working("reading the records"):
-        opened = open_table(table, batch_column)
-        listed_erasures = known_erasures(opened.ledger())
-        chosen = (
-            named(listed_erasures, table, restatements)
-            if restatements
-            else [k for k in listed_erasures if k.outcome is not None]
+        tables = (
+            verify_request(table, evidence)
+            if table.endswith(".json")
+            else [_verified(table, restatements, batch_column, evidence)]
         )
-        failures = [p for k in chosen for p in _verify_record(opened, k, evidence)]
-    notes = [] if evidence.public_keys else ["signatures were not verified: give --public-key"]
-    if evidence.storage:
-        in_storage, unverified = _verify_storage(opened, chosen, evidence.values)
-        failures, notes = [*failures, *in_storage], [*notes, *unverified]
-    else:
-        notes.append("the storage was not searched: give --storage")
+    failures = [p for t in tables for p in t.problems]
+    notes = [note for t in tables for note in t.notes]
+    notes += [] if evidence.public_keys else ["signatures were not verified: give --public-key"]
+    notes += [] if evidence.storage else ["the storage was not searched: give --storage"]
     if as_json:
         print_json(
             {
                 "table": table,
-                "erasures": [k.name for k in chosen],
+                "erasures": [name for t in tables for name in t.restatements],
                 "problems": [asdict(p) for p in failures],
                 "notes": notes,
                 "verified": not failures,
@@ -423,25 +219,23 @@ def verify(
             click.echo(f"{p.code} {p.restatement}: {p.what}" if p.restatement else f"{p.code}: {p.what}")
         for note in notes:
             click.echo(f"note: {note}")
-        verdict = f"{len(failures)} problems" if failures else "no problems"
-        click.echo(f"{table}: {len(chosen)} erasures: {verdict}")
+        for t in tables:
+            verdict = f"{len(t.problems)} problems" if t.problems else "no problems"
+            what = "the record" if t.table == table and table.endswith(".json") else f"{len(t.restatements)} erasures"
+            click.echo(f"{t.table}: {what}: {verdict}")
     context.exit(1 if failures else 0)
 
 
-@dataclass(frozen=True)
-class GivenEvidence:
-    """What the user gave to verify the records with."""
-
-    public_keys: Sequence[PublicKey]
-    """Empty: skip signatures."""
-    storage: bool
-    """Whether to search the storage."""
-    values: Sequence[str]
-    """The values to search for; empty: none were given."""
-    values_contents: Sequence[bytes]
-    """The contents of the files of values; empty: none were given."""
-    digest_key: bytes
-    """Empty: skip digests."""
+def _verified(table: str, restatements: Sequence[str], batch_column: str, evidence: GivenEvidence) -> TableEvidence:
+    """Verify erasures of one table."""
+    opened = open_table(table, batch_column)
+    listed = known_erasures(opened.ledger())
+    chosen = named(listed, table, restatements) if restatements else [k for k in listed if k.outcome is not None]
+    failures, notes = [p for k in chosen for p in verify_record(opened, k, evidence)], list[str]()
+    if evidence.storage:
+        in_storage, notes = verify_storage(opened, chosen, evidence.values)
+        failures += in_storage
+    return TableEvidence(table, tuple(k.name for k in chosen), tuple(failures), tuple(notes))
 
 
 def _given(
@@ -468,71 +262,6 @@ def _given(
     contents = [_content_of_values(f) for f in values_files]
     values = {v for f, content in zip(values_files, contents, strict=True) for v in _values(content, str(f))}
     return GivenEvidence(keys, storage, sorted(values), contents, digest_key)
-
-
-def _verify_record(opened: Opened, erasure: ListedErasure, evidence: GivenEvidence) -> list[ErasureProblem]:
-    outcome = erasure.outcome
-    record = read_record(opened, outcome.record) if outcome is not None else StoredRecord()
-    failures = problems(opened, erasure, record, evidence.public_keys)
-    if evidence.digest_key and record.document is not None:
-        failures += digest_problems(erasure, record, evidence.digest_key, evidence.values_contents)
-    return failures
-
-
-def _verify_storage(
-    opened: Opened, chosen: Sequence[ListedErasure], values: Sequence[str]
-) -> tuple[list[ErasureProblem], list[str]]:
-    """Search the storage for what was erased. Returns the problems, and notes about what was not searched."""
-    failures: list[ErasureProblem] = []
-    with working("listing the storage"):
-        listed = storage_check.list_locations(opened)
-    failures += (
-        ErasureProblem("", "NotListed", f"{uri} cannot be listed: {why}.") for uri, why in listed.unlisted.items()
-    )
-    notes: list[str] = []
-    if not listed.storage.supports_versions:
-        notes.append("the storage cannot list older versions of objects")
-    unread: dict[str, str] = {}
-    field_id = opened.facts.batch_field_id
-    with progress() as bar:
-        for erasure in chosen:
-            outcome = erasure.outcome
-            if outcome is None:
-                continue
-            document = read_record(opened, outcome.record).document or {}
-            present = storage_check.files_present(listed, document)
-            failures += _found_in_storage(
-                erasure.name, "FileIsThere", "files that the record lists as removed", present
-            )
-            if not erasure.result.batch_ids or field_id is None:
-                if not values:
-                    notes.append(f"{erasure.name}: Lethe does not keep its values: give --values to search for them")
-                continue
-            task = bar.add_task(erasure.name, total=len(listed.own))
-            column = storage_check.SearchedColumn(field_id, opened.table.schema().find_column_name(field_id) or "")
-            rows = storage_check.files_with_batches(
-                listed, column, erasure.result.batch_ids, partial(bar.advance, task)
-            )
-            failures += _found_in_storage(
-                erasure.name, "BatchIsThere", "data files with rows of its batches", rows.holding
-            )
-            unread |= rows.unreadable
-        if values:
-            task = bar.add_task("values", total=len(listed.paths))
-            schemas = [*opened.table.schemas().values()]
-            objects = storage_check.objects_with_values(listed, values, schemas, partial(bar.advance, task))
-            failures += _found_in_storage("", "ValueIsThere", "objects with one of the values", objects.holding)
-            unread |= objects.unreadable
-    failures += (
-        ErasureProblem("", "NotReadable", f"{path} cannot be searched: {why}.") for path, why in sorted(unread.items())
-    )
-    return failures, notes
-
-
-def _found_in_storage(restatement: str, code: str, what: str, paths: Sequence[str]) -> Iterable[ErasureProblem]:
-    if not paths:
-        return ()
-    return (ErasureProblem(restatement, code, f"the storage contains {len(paths)} {what}: {', '.join(paths)}."),)
 
 
 def _digest_key(path: Path) -> bytes:

@@ -1,6 +1,7 @@
 """`lethe erasures`, as an auditor runs it, on a real table without Spark: what was changed after the fact is found."""
 
 import gzip
+import hashlib
 import io
 import json
 import shutil
@@ -26,6 +27,7 @@ from lethe.contract.result import ErasureOutcome
 from lethe.contract.run import Provenance
 from lethe.erasure.progress import OpenErasure
 from lethe.erasure.record import Signer, Statement, Verification, record
+from lethe.erasure.request_record import AskedErasure, RequestStatement, TableErasure, request_record
 from lethe.files.bounds import IdIndex
 from lethe.ledger.tombstone import Erasure, PurgedFile
 from lethe.restatement.plan import recalled, values_digest
@@ -417,3 +419,75 @@ def test_a_table_without_erasures_has_nothing_to_verify(catalog: Catalog, lethe:
     found = lethe("erasures", "verify", "lite.air.new", "--storage")
 
     assert (found.exit_code, "0 erasures" in found.output) == (0, True)
+
+
+@pytest.fixture
+def requested(erased: Erased, catalog: Catalog) -> Path:
+    """The signed record of a subject request, over the erased table and another one. It lies beside the first table."""
+    other = Kept(new_table(catalog, "air.other"))
+    other.append("A")
+    own = {"erase": erased.path, "later": close(other, LATER, "", [], Signer(KEY))}
+    tables = [
+        TableErasure(
+            dataset=name,
+            table=f"lite.air.{table}",
+            restatement=f"ns/{name}",
+            columns=("email",),
+            rows_erased=1,
+            record=f"file://{path}",
+            record_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+            signature=None,
+            verified_time=NOW,
+        )
+        for (name, path), table in zip(own.items(), ("flights", "other"), strict=True)
+    ]
+    made = request_record(AskedErasure("ns/all/0", "ns/all", ("customer",), {}, Provenance()), tables, ())
+    path = erased.path.with_name(made.name)
+    path.write_bytes(made.content)
+    Path(f"{path}.sig").write_bytes(Signer(KEY).file(RequestStatement("ns/all/0", made.sha256, NOW)))
+    return path
+
+
+@pytest.mark.parametrize("uri", [False, True])
+def test_one_record_verifies_all_tables_of_a_subject(
+    requested: Path, lethe: Command, tmp_path: Path, uri: bool
+) -> None:
+    place = f"file://{requested}" if uri else str(requested)
+    found = lethe("erasures", "verify", place, "--public-key", tmp_path / "key.pub", "--json")
+
+    report = json.loads(found.output)
+    assert (found.exit_code, report["problems"]) == (0, []), found.output
+    assert report["erasures"] == ["ns/erase", "ns/later"]
+
+
+CHANGES_OF_A_REQUEST: dict[str, tuple[Callable[[Erased, Path], Any], str]] = {
+    "another content": (
+        lambda _, path: path.write_bytes(path.read_bytes().replace(b"email", b"phone")),
+        "RecordChanged",
+    ),
+    "no signature": (lambda _, path: Path(f"{path}.sig").unlink(), "SignatureMissing"),
+    "the signature of a table's record": (
+        lambda erased, path: shutil.copy(erased.signature, f"{path}.sig"),
+        "SignatureInvalid",
+    ),
+    "a table's record": (lambda erased, _: flip(erased.path), "RecordChanged"),
+    "another form": (lambda _, path: reformat(path), "RecordNotCanonical"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES_OF_A_REQUEST)
+def test_a_changed_record_of_a_subject_is_found(
+    erased: Erased, requested: Path, lethe: Command, tmp_path: Path, change: str
+) -> None:
+    act, code = CHANGES_OF_A_REQUEST[change]
+    act(erased, requested)
+    found = lethe("erasures", "verify", str(requested), "--public-key", tmp_path / "key.pub", "--json")
+
+    assert (found.exit_code, code in codes(found)) == (1, True), found.output
+
+
+def test_a_record_that_is_none_is_refused(erased: Erased, lethe: Command, tmp_path: Path) -> None:
+    missing = lethe("erasures", "verify", str(tmp_path / "no.json"))
+    of_a_table = lethe("erasures", "verify", str(erased.path))
+
+    assert ("RecordMissing" in missing.output, "RecordUnreadable" in of_a_table.output) == (True, True)
