@@ -7,21 +7,22 @@ import json
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from lethe.contract.kubernetes import GROUP
 from lethe.contract.requester import Requester
-from lethe.kube import NAMESPACES, RESTATEMENTS, SELF_REVIEWS, SERVICE_ACCOUNTS, Kube, RequestRefused
+from lethe.kube import NAMESPACES, RESTATEMENTS, SECRETS, SELF_REVIEWS, SERVICE_ACCOUNTS, Kube, RequestRefused
 from lethe_operator.reasons import Reason
 from lethe_operator.request.rights import EraseRights
 
 from tests.services.chart.chart import render
 from tests.support.clock import wait_until
-from tests.support.commands import definitions
+from tests.support.commands import definitions, lethe
 from tests.support.documents import Document, resource
 from tests.support.manifests import restatement_manifest
-from tests.support.servers.gateway import binding, kube_of, role, token_of
+from tests.support.servers.gateway import binding, kube_of, kubeconfig_of, role, token_of
 from tests.support.servers.kubernetes import ApiServerProcess, api_server, apply_definitions, kubectl, tool
 
 SYSTEM, NAMESPACE, OPERATOR = "lethe-system", "default", "lethe-operator"
@@ -56,6 +57,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         writes = role("writes", NAMESPACE, ("restatements", "create,get,patch"))
         erases = role("erases-bookings", NAMESPACE, ("datasets", "erase"))
         erases["rules"][0]["resourceNames"] = ["bookings"]
+        secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "patch", "delete"]}
+        writes["rules"].append(secrets)
         documents = render({"watchNamespaces": [NAMESPACE], "admission": {"eraseRight": {"enabled": True}}})
         kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
         rbac = [
@@ -161,6 +164,32 @@ def test_a_request_in_the_name_of_another_is_refused_and_the_message_has_the_rig
             cluster.kube(ENGINEER).create(RESTATEMENTS, NAMESPACE, request("forged", annotations))
         for name, value in engineer.annotations.items():
             assert f"{name}: '{value}'" in refused.value.explanation
+
+
+def test_the_command_says_who_the_requester_is(cluster: Cluster, tmp_path: Path) -> None:
+    """Its user may not list Datasets."""
+    kubeconfig = kubeconfig_of(cluster.server, tmp_path / "kubeconfig", token_of(cluster.server.kube, OFFICER))
+    (tmp_path / "values").write_text("ana@example.org\n")
+    command = (
+        "erase",
+        "--everywhere",
+        "--subject",
+        "customer",
+        "--values",
+        str(tmp_path / "values"),
+        "--name",
+        "by-command",
+    )
+
+    done = lethe(kubeconfig, *command)
+
+    assert done.returncode == 0, done.stderr
+    stored = cluster.server.kube.get(RESTATEMENTS, NAMESPACE, "by-command")
+    assert annotated(stored) == cluster.requester(OFFICER)
+    secret = cluster.server.kube.get(
+        SECRETS, NAMESPACE, stored["spec"]["subject"]["valuesFrom"]["secretKeyRef"]["name"]
+    )
+    assert secret["metadata"]["ownerReferences"][0]["uid"] == stored["metadata"]["uid"]
 
 
 def test_who_requested_it_never_changes(cluster: Cluster) -> None:
