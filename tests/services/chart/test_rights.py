@@ -49,14 +49,16 @@ def the_role(name: str) -> dict[str, Any]:
     return found
 
 
-def test_the_operator_reads_no_secrets_and_writes_no_specs() -> None:
+def test_the_operator_reads_no_secrets_and_writes_no_specs_of_datasets_and_policies() -> None:
+    """It creates the Restatements of a subject's erasure, and deletes the Secret with the values when that is asked for."""
     held = rights(the_role("lethe-operator"))
 
-    assert not [right for right in held if right[1] == "secrets" or "*" in right]
+    assert not [right for right in held if "*" in right]
+    assert {verb for _, resource, verb in held if resource == "secrets"} == {"delete"}
     written = {right for right in held if right[0] == "lethe.dev" and right[2] in ("create", "update", "patch")}
-    assert {"datasets/status", "restatements/status", "vacuumpolicies/status", "datasets/finalizers"} == {
-        resource for _, resource, _ in written
-    }
+    statuses = {"datasets/status", "restatements/status", "vacuumpolicies/status"}
+    assert {resource for _, resource, _ in written} == {*statuses, "datasets/finalizers", "restatements"}
+    assert {verb for _, resource, verb in written if resource == "restatements"} == {"create", "patch"}
 
 
 def test_the_operator_holds_what_it_grants_to_drivers_and_starts_no_pods() -> None:
