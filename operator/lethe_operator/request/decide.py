@@ -197,7 +197,31 @@ def _parts(world: RequestWorld) -> Iterable[Part]:
     of_children = {_dataset_of(c): c for c in world.children.values()}
     for name in sorted(targets.keys() | of_children.keys()):
         target, child = targets.get(name), of_children.get(name)
-        yield _without_child(world, targets[name]) if child is None else _with_child(name, target, child)
+        if child is None:
+            yield _without_child(world, targets[name])
+        elif isinstance(child, Restatement) and not _is_own(world.request, child):
+            text = (
+                f"Restatement {child.meta.name} names this request as its owner, and erases something else. Delete it."
+            )
+            shown = _shown(name, child.meta.name, "Blocked", Verdict(Reason.NAME_TAKEN, text))
+            yield Part(name, target, child, shown, blocked=True)
+        else:
+            yield _with_child(name, target, child)
+
+
+def _is_own(request: Restatement, child: Restatement) -> bool:
+    """Whether a Restatement erases the subject, as far as its spec says. Anyone could write that a request owns it.
+
+    Its columns are not compared: the identities of the Dataset may have changed since.
+    """
+    subject, rows = request.spec.subject, child.spec.rows
+    asked = [i.values_from for i in subject.identities] if subject is not None else []
+    return (
+        child.meta.name == child_name(request.meta.name, child.spec.dataset)
+        and (child.spec.operation, child.spec.dry_run) == (request.spec.operation, request.spec.dry_run)
+        and rows is not None
+        and all(c.values_from in asked for c in rows.conditions)
+    )
 
 
 def _dataset_of(child: Restatement | Invalid) -> str:

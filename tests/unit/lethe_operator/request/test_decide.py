@@ -197,6 +197,21 @@ def test_a_dataset_is_blocked_and_the_others_go_on(more: Any, reason: str) -> No
     assert created(actions) == ["erase-12-b"]
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        child("a", "verified", rows={"column": "email", "valuesFrom": {"secretKeyRef": {"name": "other", "key": "v"}}}),
+        child("a", "verified", dryRun=True),
+        child("a", "verified", rows=None, batchIds=["A"]),
+    ],
+)
+def test_a_restatement_that_erases_something_else_does_not_count(forged: Restatement) -> None:
+    asked = request()
+    actions = decide(RequestWorld(asked, targets_of(asked.spec, [A]), {forged.meta.name: forged}), NOW)
+    assert shown(actions)["a"] == ("Blocked", "NameTaken")
+    assert not actions.complete
+
+
 def test_suspend_and_cancel_are_passed_on() -> None:
     suspended = decided(A, B, asked=request(suspend=True), children={"a": "runs"})
     assert (suspended.create, suspended.change) == ((), {"erase-12-a": {"suspend": True}})
