@@ -88,7 +88,9 @@ RESTATEMENT: Final = Resource(
     spec=RestatementSpec,
     status=RestatementStatus,
     columns=(
-        PrinterColumn("Dataset", "string", ".spec.datasetRef.name", "The Dataset that is restated."),
+        PrinterColumn(
+            "Dataset", "string", ".spec.datasetRef.name", "The Dataset that is restated; empty for a subject."
+        ),
         PrinterColumn("Operation", "string", ".spec.operation", "What is done to it."),
         PrinterColumn("Phase", "string", ".status.phase", "How far it is."),
         PrinterColumn("Rows deleted", "integer", ".status.result.rowsDeleted", "Rows that readers no longer see."),
@@ -110,6 +112,9 @@ RESTATEMENT: Final = Resource(
         ),
         PrinterColumn(
             "Erased reason", "string", _condition("Erased", "reason"), "Why its bytes are not gone yet.", wide=True
+        ),
+        PrinterColumn(
+            "Progress", "string", ".status.progress", "Of the active run, or of the Datasets of a subject.", wide=True
         ),
         PrinterColumn("Due", "string", ".status.erasure.dueTime", "When its bytes must be gone.", wide=True),
         PrinterColumn(
