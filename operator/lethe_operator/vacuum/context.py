@@ -97,7 +97,7 @@ class VacuumContext:
         """Whether a vacuum is due because rows are too old; None: the policy has no retention."""
         if self.retention is None:
             return None
-        return aged(self.retention, self.history.retention, self.view, self.now)
+        return aged(self.retention, self.history.retention, self.view, self.now, self.holds)
 
     @cached_property
     def deadline(self) -> Deadline | None:
@@ -221,7 +221,9 @@ class VacuumContext:
         key = f"{self.view.head_id}\nholds {self.holds}" if self.holds else str(self.view.head_id)
         if of_retention and self.retention is not None:
             key = f"{key}\n{self.retention.rule} {self.retention.cutoff}"
-        if last is not None and last.left:
+        # The same head, day and holds may have had a vacuum before the holds that kept files were set.
+        was_held = of_retention and self.history.retention is not None and bool(self.history.retention.files_held)
+        if last is not None and (last.left or was_held):
             key = f"{key}\nafter {last.run_id}"
         key = self.next_key(key)
         if not self.is_manual and self.is_known(key):

@@ -94,7 +94,7 @@ def _after(known: VacuumHistory, run: ObservedRun, attempt: Attempt, view: Table
     result = attempt.result if isinstance(attempt.result, VacuumResult) else None
     holds = digest(run.intent.holds) if run.intent is not None else ""
     assert attempt.finished is not None
-    known = replace(known, retention=_retention(known.retention, result, spec))
+    known = replace(known, retention=_retention(known.retention, result, spec, holds))
     if result is not None and result.plan is not None and _is_another_plan(result, spec):
         state = state_of(view.ledger, spec.batch_ids, spec.max_bytes, spec.retention, holds) if spec is not None else ""
         return replace(known, plan=plan_of(result.plan, state, attempt.job, attempt.finished))
@@ -117,9 +117,13 @@ def _after(known: VacuumHistory, run: ObservedRun, attempt: Attempt, view: Table
 
 
 def _retention(
-    known: RetentionStatus | None, result: VacuumResult | None, spec: VacuumSpec | None
+    known: RetentionStatus | None, result: VacuumResult | None, spec: VacuumSpec | None, holds: str
 ) -> RetentionStatus | None:
-    """What is known about rows that are too old after a run. A plan that would remove some does not change it."""
+    """What is known about rows that are too old after a run. A plan that would remove some does not change it.
+
+    Args:
+        holds: The digest of the holds that the run knew.
+    """
     found = result.retention if result is not None else None
     if result is None or found is None or (result.outcome is RunOutcome.PLANNED and found.left):
         return known
@@ -133,6 +137,8 @@ def _retention(
         next_time=next_time,
         snapshot_id=found.snapshot_id,
         left=found.left or None,
+        files_held=found.files_held or None,
+        holds=holds if found.files_held else None,
         problem=found.problem[:MESSAGE_AT_MOST] or None,
     )
 

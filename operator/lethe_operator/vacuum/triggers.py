@@ -122,14 +122,18 @@ class Later(Verdict):
     """When that changes if the table does not; None: it does not."""
 
 
-def aged(rule: RetentionSpec, known: RetentionStatus | None, view: TableView, now: datetime) -> Fired | Later:
+def aged(
+    rule: RetentionSpec, known: RetentionStatus | None, view: TableView, now: datetime, holds: str = ""
+) -> Fired | Later:
     """Whether a vacuum is due because rows are too old.
 
     The operator reads no entries of data files. The last vacuum says when other rows of its snapshot will be too old. If the
-    table has changed since, the next vacuum is due on the next day.
+    table has changed since, the next vacuum is due on the next day. Files that holds keep are not left over: a vacuum is due when
+    the holds have changed.
 
     Args:
         known: What the last vacuum found; None: nothing is known.
+        holds: The digest of the active holds.
     """
     text = f"rows with a time before {rule.cutoff} are too old"
     if view.head_id is None:
@@ -138,6 +142,8 @@ def aged(rule: RetentionSpec, known: RetentionStatus | None, view: TableView, no
         return Fired(Reason.ROWS_TOO_OLD, f"{text}, and no vacuum has looked for them")
     if known.left:
         return Fired(Reason.ROWS_TOO_OLD, f"{text}, and the last vacuum left some")
+    if known.files_held and (known.holds or "") != holds:
+        return Fired(Reason.ROWS_TOO_OLD, f"{text}, and the holds that kept {_files(known.files_held)} have changed")
     has_changed = known.snapshot_id != view.head_id
     is_new_day = (known.cutoff or "") < rule.cutoff.isoformat()
     if is_new_day and has_changed:
@@ -148,7 +154,12 @@ def aged(rule: RetentionSpec, known: RetentionStatus | None, view: TableView, no
     if known.problem:
         return Later(Reason.INVALID_RETENTION, f"no row is removed for its age: {known.problem}", look_again)
     after = f", the next vacuum looks for them at {timestamp(look_again)}" if look_again is not None else ""
-    return Later(Reason.BELOW_TRIGGERS, f"{text}, and the table has none{after}", look_again)
+    has = f"holds keep {_files(known.files_held)} with such rows" if known.files_held else "the table has none"
+    return Later(Reason.BELOW_TRIGGERS, f"{text}, and {has}{after}", look_again)
+
+
+def _files(number: int) -> str:
+    return f"{number} data file{'' if number == 1 else 's'}"
 
 
 def fired(

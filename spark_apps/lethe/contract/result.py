@@ -229,7 +229,9 @@ class RetentionOutcome(Recorded):
     snapshot_id: int | None = None
     """The snapshot that was examined."""
     left: bool = False
-    """Whether the table still has rows that are too old, as far as is known."""
+    """Whether the table still has rows that are too old and that no hold keeps, as far as is known."""
+    files_held: int = 0
+    """Files that keep rows that are too old, because holds cover some of these rows."""
     problem: str = ""
     """Why no row could be removed for its age; "": nothing prevents it."""
 
@@ -359,7 +361,7 @@ class VacuumResult(RunResult):
     bytes_left: int = 0
     """Of these files."""
     files_held: int = 0
-    """Files with rows to purge that stay as they are, because holds cover some of these rows."""
+    """Files with rows to purge that stay, because holds cover some of these rows."""
     holds: tuple[str, ...] = ()
     """The names of these holds."""
     plan: VacuumPlanned | None = None

@@ -308,6 +308,10 @@ class RetentionStatus(ApiModel):
     """The snapshot that it examined."""
     left: bool | None = None
     """Whether it left rows that are too old to the next vacuum."""
+    files_held: int | None = None
+    """Data files that keep rows that are too old, because holds cover some of these rows; absent: there are none."""
+    holds: str | None = None
+    """A digest of the holds that the vacuum knew. If they change while files are held, another vacuum is due."""
     problem: str | None = None
     """Why it removed no row for its age, and what to do."""
 

@@ -4,6 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
+from pyiceberg.expressions import LessThan
+from pyiceberg.expressions.literals import DateLiteral, Literal, TimestampLiteral
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -12,7 +14,9 @@ from lethe.base.errors import InputError
 from lethe.contract.run import RetentionSpec
 from lethe.files.ages import Age, age_of, cutoff_day, due_time
 from lethe.files.bounds import FileBounds
+from lethe.files.values import ValueType
 from lethe.iceberg.column_path import NoColumn
+from lethe.iceberg.conditions import RowCondition
 from lethe.iceberg.time_column import TimeColumn
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger, get_many
 from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
@@ -41,13 +45,27 @@ class Retention:
     def age_of(self, file: DataFile, bounds: FileBounds) -> Age:  # noqa: ARG002
         """Whether retention removes a live data file, some of its rows, or nothing of it.
 
-        Every file that loses rows for their age passes here, unless `batches` names them. What must be kept although it is too
-        old is to be left out here, and in `expired_batches`.
+        Every file that loses rows for their age passes here, unless `batches` names them. Holds are not considered.
 
         Args:
             bounds: Of the batch column.
         """
         return Age.YOUNG if self.column is None else age_of(self.column.times_of(file), self.cutoff_time)
+
+    def condition(self, schema: Schema) -> RowCondition | None:
+        """True for each row whose time is too old; None: the ages of batches decide.
+
+        Args:
+            schema: Of the table, now.
+
+        Raises:
+            InputError: `InvalidRead`, if the column is gone or has another type.
+        """
+        if self.column is None:
+            return None
+        is_date = self.column.type is ValueType.DATE
+        limit: Literal[int] = DateLiteral(self.cutoff_time) if is_date else TimestampLiteral(self.cutoff_time)
+        return RowCondition.of(schema, LessThan(self.spec.column, limit))  # type: ignore[call-arg, misc]
 
     def next_cutoff_of(self, file: DataFile) -> date | None:
         """The first cutoff at which a row of a file without too old rows may be too old; None: unknown, or none."""

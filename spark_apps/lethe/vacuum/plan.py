@@ -383,9 +383,18 @@ class VacuumPlan:
         return tuple(f for f in (*self.delete, *self.rewrite) if f.path in paths)
 
     @property
-    def batch_ids(self) -> frozenset[str]:
-        """The batches whose rows are left out of the rewritten files."""
-        too_old = self.aged.batch_ids if self.aged is not None else frozenset()
+    def losing_aged_in_part(self) -> tuple[FileBounds, ...]:
+        """Of these files, those that it rewrites."""
+        paths = self.aged.files if self.aged is not None else ()
+        return tuple(f for f in self.rewrite if f.path in paths)
+
+    def batches_leaving(self, for_age: bool) -> frozenset[str]:
+        """The batches whose rows are left out of rewritten files.
+
+        Args:
+            for_age: Of the files in `losing_aged`. Rows of too old batches stay in others, because holds cover some of them.
+        """
+        too_old = self.aged.batch_ids if self.aged is not None and for_age else frozenset()
         return too_old | {t.id for t in self.applied}
 
     @property

@@ -9,9 +9,11 @@ from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import RunSpec, VacuumSpec
 from lethe.ledger.ledger import Ledger
 from lethe_operator.actions import Event
+from lethe_operator.guards.holds import holds_now
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun, TableView, VacuumJob
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
+from lethe_operator.runs.spec import under_holds
 from lethe_operator.vacuum.decide import VacuumChoice, decide_vacuum
 
 from tests.support.builders import NOW, a_ledger, a_run_result
@@ -40,6 +42,7 @@ class VacuumStory:
     name: str = "flights"
     head: int = 1
     status: dict[str, Any] = field(default_factory=dict)
+    holds: list[dict[str, Any]] = field(default_factory=list)
     runs: list[ObservedRun] = field(default_factory=list)
     committed: set[str] = field(default_factory=set)
     launched: list[RunSpec] = field(default_factory=list)
@@ -47,7 +50,8 @@ class VacuumStory:
 
     @property
     def dataset(self) -> Dataset:
-        return a_dataset(self.name, meta={"annotations": self.annotations}, status=self.status)
+        spec = {"holds": self.holds} if self.holds else {}
+        return a_dataset(self.name, meta={"annotations": self.annotations}, status=self.status, **spec)
 
     @property
     def table(self) -> TableView:
@@ -76,7 +80,7 @@ class VacuumStory:
             )
         self.status = {"vacuum": dict(verdict.status), "conditions": conditions}
         if verdict.launch is not None:
-            self._launched(verdict.launch.run)
+            self._launched(under_holds(verdict.launch, holds_now(dataset, now)).run)
         return verdict
 
     def start(self) -> VacuumSpec:

@@ -467,14 +467,17 @@ def _retention(spec: VacuumSpec, found: Survey | None, purging: Purging | None =
     if found.retention is None:
         return outcome.model_copy(update={"problem": found.problem, "snapshot_id": found.plan.snapshot_id})
     aged, cutoff, next_cutoff = found.plan.aged, found.retention.cutoff, found.live.next_cutoff
-    if found.planned.retention_files and found.retention.column is not None:
-        # Rows that stay of these files may be too old from the next day on. Of batches, the ledger says when.
+    held = purging.aged_held if purging is not None else frozenset[str]()
+    if found.retention.column is not None and any(f.path not in held for f in found.plan.losing_aged_in_part):
+        # Rows that stay of these files may be too old from the next day on. Of batches, the ledger says when. Files that holds
+        # keep are looked at again when the holds change.
         next_cutoff = cutoff + timedelta(days=1)
     snapshot_id = purging.tally.snapshot_id if purging is not None else None
     changes = {
         "cutoff": cutoff,
         "next_cutoff": next_cutoff,
         "snapshot_id": snapshot_id or found.plan.snapshot_id,
+        "files_held": len(held),
         "left": purging.leaves_aged if purging is not None else aged is not None and bool(aged.files),
     }
     return outcome.model_copy(update=changes)
@@ -506,8 +509,8 @@ def _result(context: RunContext, purging: Purging | None) -> VacuumResult:
             "rows_purged": tally.rows,
             "files_left": len(purging.left),
             "bytes_left": sum(f.size for f in purging.left),
-            "files_held": len(purging.held),
-            "holds": tuple(sorted(frozenset[str]().union(*(h.holds for h in purging.held.values())))),
+            "files_held": len(purging.holding),
+            "holds": tuple(sorted(frozenset[str]().union(*purging.holding.values()))),
             "plan": purging.survey.planned,
             "steps": tally.steps,
             "files_in_vain": tally.files_in_vain,

@@ -52,7 +52,7 @@ from pyspark.sql import DataFrame
 from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jobs.holds import covering
-from lethe_spark.jobs.vacuum.searches import AgeResults, SearchResults
+from lethe_spark.jobs.vacuum.searches import AgeResults, HeldAges, SearchResults
 from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Overwrite, RewriteFiles, RowDelta
 from lethe_spark.jvm.data_files import (
     DataFile,
@@ -327,25 +327,26 @@ def _remaining(
 ) -> tuple[DataFrame, RowCounts, tuple[DataFile, ...]]:
     """The rows of the files that stay, the numbers of rows, and the files. The frame is readable until `scans` ends.
 
-    Only files that lose rows for their age are filtered by their times.
+    Only files that lose rows for their age are filtered by their times, or by batches that are too old.
 
     Args:
         tasks: Data files and scan tasks by path.
     """
     column = retention.column if retention is not None else None
-    aged = {f.path for f in plan.losing_aged} if column is not None else set[str]()
+    aged = {f.path for f in plan.losing_aged}
     frames, counts, scanned_files = list[DataFrame](), list[RowCounts](), list[DataFile]()
     for is_aged in (False, True):
         chosen = [tasks[f.path][1] for f in files if (f.path in aged) is is_aged]
         if not chosen:
             continue
         scanned = scans.enter_context(scan_tasks(table, chosen))
-        kept = anti_join(scanned.frame, base.batch_column, plan.batch_ids)
+        leaving = plan.batches_leaving(for_age=is_aged)
+        kept = anti_join(scanned.frame, base.batch_column, leaving)
         if is_aged and retention is not None and column is not None:
             kept = not_before(kept, column, retention.cutoff)
             counts.append(count_of(scanned, kept))
         else:
-            counts.append(count_without_batches(scanned, base.batch_column, plan.batch_ids))
+            counts.append(count_without_batches(scanned, base.batch_column, leaving))
         frames.append(kept)
         scanned_files += scanned.files
     total = RowCounts(sum(c.read for c in counts), sum(c.kept for c in counts))
@@ -468,6 +469,7 @@ class Purging:
             if retention is not None and retention.column is not None
             else None
         )
+        self.held_ages = HeldAges(retention) if retention is not None and self.context.spec.holds else None
         # Paths of the files of the approved plan. None: the run needs no approval.
         self.approved = self.survey.plan.touched if self.spec.approved_plan else None
 
@@ -510,14 +512,31 @@ class Purging:
     @property
     def message(self) -> str:
         """What the user must know about a successful run; empty: nothing."""
-        return " ".join(filter(None, (self._message_of_missing(), self._message_of_holds())))
+        texts = [self._message_of_missing()]
+        if self.held:
+            by = self._named(f.holds for f in self.held.values())
+            texts.append(
+                f"{len(self.held)} data files stay as they are, because rows to purge in them are covered by {by}."
+            )
+        if old := self._holds_of_ages:
+            by = self._named(old.values())
+            texts.append(f"{len(old)} data files keep rows that are too old, because some are covered by {by}.")
+        return " ".join(filter(None, texts))
 
-    def _message_of_holds(self) -> str:
-        if not self.held:
-            return ""
-        names = frozenset[str]().union(*(f.holds for f in self.held.values()))
-        by = named(h for h in self.context.spec.holds if h.name in names)
-        return f"{len(self.held)} data files stay as they are, because rows to purge in them are covered by {by}."
+    def _named(self, holds: Iterable[frozenset[str]]) -> str:
+        names = frozenset[str]().union(*holds)
+        return named(h for h in self.context.spec.holds if h.name in names)
+
+    @property
+    def _holds_of_ages(self) -> Mapping[str, frozenset[str]]:
+        """By path, the holds of the files whose rows stay although they are too old."""
+        return self.held_ages.holds if self.held_ages is not None else {}
+
+    @property
+    def holding(self) -> Mapping[str, frozenset[str]]:
+        """By path, the names of the holds that keep rows of files. Some of these files were rewritten, without other rows."""
+        by_path = {path: f.holds for path, f in self.held.items()}
+        return {**by_path, **{p: names | by_path.get(p, frozenset()) for p, names in self._holds_of_ages.items()}}
 
     def _message_of_missing(self) -> str:
         missing = sorted(self.searched.missing & self.live.found.keys())
@@ -538,8 +557,7 @@ class Purging:
         base = observe_base(self.context, self.table)
         active = self._observe(base)
         assert base.facts.head_id is not None
-        all_rows_deleted = tuple(s.bounds for s in self.live.found.values() if s.all_rows_deleted and self._is_open(s))
-        dirty, emptied, postponed = self._dirty(base)
+        all_rows_deleted, dirty, emptied, postponed = self._chosen(base)
         self._set_held_aside(base, active, (*all_rows_deleted, *emptied), dirty)
         all_rows_deleted = tuple(f for f in all_rows_deleted if f.path not in self.held)
         dirty, emptied = ([f for f in files if f.path not in self.held] for files in (dirty, emptied))
@@ -581,12 +599,68 @@ class Purging:
     def _has_old_times(self, file: FileBounds) -> bool:
         """Whether a file of a step has rows whose times are too old, or may have."""
         suspect = self.live.found[file.path]
-        return self.ages is not None and (self.ages.holds(suspect) or self.ages.is_all_of(suspect))
+        has_old = self.ages is not None and (self.ages.holds(suspect) or self.ages.is_all_of(suspect))
+        return has_old and file.path not in self._holds_of_ages
+
+    def _is_all_old(self, file: FileBounds) -> bool:
+        """Whether all rows of a file of a step leave because their times are too old."""
+        is_all_old = self.ages is not None and self.ages.is_all_of(self.live.found[file.path])
+        return is_all_old and file.path not in self._holds_of_ages
 
     def _of_old_batches(self, file: FileBounds) -> bool:
         """Whether a file of a step has rows of batches that are too old, or may have."""
-        held = {file.lower} if self.live.found[file.path].all_rows_deleted else self._held(file)
-        return not self.expired.isdisjoint(held)
+        return not self.expired.isdisjoint(self._ids_in(file))
+
+    def _ids_in(self, file: FileBounds) -> Collection[str | None]:
+        """The ids of the tombstones and of the old batches of which a file of a step loses rows."""
+        return {file.lower} if self._is_whole(self.live.found[file.path]) else self._held(file)
+
+    def _is_whole(self, file: Suspect) -> bool:
+        """Whether metadata proves that all rows of a file leave."""
+        return file.all_rows_deleted and file.bounds.path not in self._holds_of_ages
+
+    def _chosen(
+        self, base: Base
+    ) -> tuple[tuple[FileBounds, ...], list[FileBounds], list[FileBounds], list[FileBounds]]:
+        """The files of a step.
+
+        Returns:
+            Those to delete by their metadata, and those that `_dirty` returns.
+        """
+        while True:
+            dirty, emptied, postponed = self._dirty(base)
+            whole = tuple(s.bounds for s in self.live.found.values() if self._is_whole(s) and self._is_open(s))
+            if not self._keep_held_ages(base, (*whole, *emptied, *dirty)):
+                return whole, dirty, emptied, postponed
+
+    def _keep_held_ages(self, base: Base, files: Iterable[FileBounds]) -> bool:
+        """Look for files in which holds cover rows that are too old. These files keep all such rows.
+
+        Returns:
+            Whether there are further ones.
+        """
+        if self.held_ages is None:
+            return False
+        losing = [f for f in files if self._has_old_times(f) or self._of_old_batches(f)]
+        expired = frozenset(i for f in losing for i in self._ids_in(f) if i in self.expired)
+        found = self.held_ages.search(self.context, base, [self._leaving_for_age(f) for f in losing], expired)
+        for f in losing:
+            # If nothing else can leave, nothing else needs to be searched.
+            if f.path in found and not (self._may_be_tombstoned(f) or (f.deletes and self.live.erasing)):
+                self.cleared.add(f.path)
+        return bool(found)
+
+    def _may_be_tombstoned(self, file: FileBounds) -> bool:
+        return bool(frozenset(self.live.suspects.within(file)) - self.expired)
+
+    def _leaving_for_age(self, file: FileBounds) -> LeavingRows:
+        """The rows of a file of a step that leave for their age, but for those of old batches.
+
+        If the times in the file are unknown, any of its rows may leave.
+        """
+        is_unsure = self.ages is not None and file.path in self.ages.unsure
+        is_whole = is_unsure or self._is_whole(self.live.found[file.path]) or self._is_all_old(file)
+        return LeavingRows(file.path, is_whole, hidden=False, matching=self._has_old_times(file))
 
     def _observe(self, base: Base) -> tuple[Tombstone, ...]:
         """Update the known files to the head.
@@ -620,7 +694,7 @@ class Purging:
             budget; and the files that were not searched yet or do not fit into the budget.
         """
         may_contain_deleted_rows = [
-            s.bounds for s in self.live.found.values() if not s.all_rows_deleted and self._is_open(s)
+            s.bounds for s in self.live.found.values() if not self._is_whole(s) and self._is_open(s)
         ]
         waiting = self.survey.in_order(may_contain_deleted_rows)
         dirty, emptied, postponed = list[FileBounds](), list[FileBounds](), list[FileBounds]()
@@ -640,10 +714,7 @@ class Purging:
             if f.path in self.searched.missing:
                 continue
             held = self._held(f)
-            suspect = self.live.found[f.path]
-            if (held and self.searched.count(f.path, held) == f.records) or (
-                self.ages is not None and self.ages.is_all_of(suspect)
-            ):
+            if (held and self.searched.count(f.path, held) == f.records) or self._is_all_old(f):
                 emptied.append(f)
             elif held or (f.deletes and self.live.erasing) or self._has_old_times(f):
                 dirty.append(f)
@@ -660,13 +731,16 @@ class Purging:
             self.ages.search(self.context, base, unknown)
 
     def _held(self, file: FileBounds) -> set[str]:
-        """The ids of the tombstones of which a searched file holds rows."""
-        return self.searched.held(file.path, self.live.suspects.within(file))
+        """The ids of the tombstones and of the old batches of which a searched file holds rows that leave."""
+        held = self.searched.held(file.path, self.live.suspects.within(file))
+        return held - self.expired if file.path in self._holds_of_ages else held
 
     def _set_held_aside(
         self, base: Base, active: Collection[Tombstone], whole: Sequence[FileBounds], dirty: Sequence[FileBounds]
     ) -> None:
-        """Leave the files as they are of which holds cover rows that this step would remove.
+        """Leave the files as they are of which holds cover rows that this step would remove because they are hidden.
+
+        Rows that leave for their age are not asked about again: `_keep_held_ages` has found that no hold covers them.
 
         Args:
             active: The run's tombstones.
@@ -675,7 +749,8 @@ class Purging:
         """
         if not self.context.spec.holds:
             return
-        ids = {i for f in dirty for i in self._held(f)} | {f.lower for f in whole}
+        purged = {t.id for t in active}
+        ids = {i for f in (*whole, *dirty) for i in self._ids_in(f) if i in purged}
         ids |= {t.id for t in also_purged(base.ledger, base.field_id, active, dirty)}
         leaving = [LeavingRows(f.path, is_whole=True) for f in whole] + [LeavingRows(f.path) for f in dirty]
         found = covering(self.context, base, leaving, Leaving(frozenset(i for i in ids if i is not None)))
@@ -753,10 +828,15 @@ class Purging:
         if self.survey.plan.aged is None:
             return False
         untouched = self.survey.plan.delete if not self.tally.steps and self.stopped else ()
-        left = [
-            f for f in (*self.left, *untouched) if f.path in self.live.found and f.path not in self.searched.missing
-        ]
+        settled = self.searched.missing | self.holding.keys()  # the next vacuum could not remove more of these files
+        left = [f for f in (*self.left, *untouched) if f.path in self.live.found and f.path not in settled]
         return bool(aged_files(self.live, [self.live.found[f.path] for f in left]))
+
+    @property
+    def aged_held(self) -> frozenset[str]:
+        """The paths of the files that keep rows that are too old because of holds, as far as is known."""
+        held = [self.live.found[path] for path in self.held if path in self.live.found]
+        return aged_files(self.live, held) | self._holds_of_ages.keys()
 
     # --- results --------------------------------------------------------------------------------------------------------
 

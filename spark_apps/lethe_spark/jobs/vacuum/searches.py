@@ -12,8 +12,11 @@ from lethe.iceberg.time_column import TimeColumn
 from lethe.ingest.schema_fit import field_ids
 from lethe.search.ages import AgeSearch
 from lethe.search.candidates import CandidateFile, Suspect
+from lethe.search.covered import Leaving, LeavingRows
+from lethe.search.retention import Retention
 
 from lethe_spark.commit.table_state import Base
+from lethe_spark.jobs.holds import covering
 from lethe_spark.run.context import RunContext, table_properties
 from lethe_spark.sql.searching import BatchSearch, count_too_old, search_batches
 
@@ -119,6 +122,45 @@ class AgeResults:
     def is_all_of(self, file: Suspect) -> bool:
         """Whether all rows of a file are too old, by its metadata or by a search."""
         return file.age is Age.OLD or self.rows.get(file.bounds.path) == file.bounds.records
+
+
+@dataclass
+class HeldAges:
+    """The files whose rows stay although they are too old, because holds cover some of these rows.
+
+    Such a file loses only the rows that tombstones or native deletes hide. Each file is searched once.
+    """
+
+    retention: Retention
+    holds: dict[str, frozenset[str]] = field(default_factory=dict)
+    """By path, the names of the holds."""
+    searched: set[str] = field(default_factory=set)
+    """Paths of all files that were searched."""
+
+    def search(
+        self, context: RunContext, base: Base, files: Iterable[LeavingRows], expired: frozenset[str]
+    ) -> frozenset[str]:
+        """Search the files that were not searched before.
+
+        Args:
+            files: The rows that the files would lose for their age, but for those of `expired`.
+            expired: The batches that are too old.
+
+        Returns:
+            The paths of those in which holds cover such rows.
+
+        Raises:
+            InputError: `InvalidHold`.
+            Exception: What Spark raises.
+        """
+        new = [f for f in files if f.path not in self.searched]
+        if not new:
+            return frozenset()
+        leaving = Leaving(expired, self.retention.condition(base.iceberg.schema()))
+        found = covering(context, base, new, leaving)
+        self.searched |= {f.path for f in new}
+        self.holds |= found
+        return frozenset(found)
 
 
 def _candidate(file: Suspect) -> CandidateFile:

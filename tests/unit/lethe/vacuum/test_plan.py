@@ -389,3 +389,23 @@ def test_files_with_rows_that_are_too_old_come_after_deadlines_and_before_others
     ordered = by_priority(files, suspects, Estimate(suspects, files, {}), PurgeDeadlines(NOW), {"old"})
 
     assert [f.path for f in ordered] == ["due", "old", "rich"]
+
+
+def test_old_batches_leave_only_the_files_that_lose_rows_for_their_age() -> None:
+    """A hold keeps them in the other rewritten files, which lose the rows of tombstones alone."""
+    rows = AgedRows(DAY, "batch age, 30 days", FIELD, frozenset({MIXED.path}), frozenset({"C"}))
+    plan = VacuumPlan(1, (), (MIXED, CLEAN), (a_tombstone("A"),), (a_tombstone("A"),), aged=rows)
+
+    assert (plan.losing_aged, plan.losing_aged_in_part) == ((MIXED,), (MIXED,))
+    assert (plan.batches_leaving(for_age=True), plan.batches_leaving(for_age=False)) == ({"A", "C"}, {"A"})
+
+
+def test_rows_of_a_file_that_a_hold_keeps_do_not_count_as_gone_for_their_age() -> None:
+    """The file is rewritten for A alone. The rows of B in it stay, so an Undo can show them."""
+    rows = AgedRows(DAY, "booked_at, 30 days", FIELD, frozenset())
+    plan = VacuumPlan(1, (), (MIXED,), (a_tombstone("A"),), (a_tombstone("A"),), aged=rows)
+
+    result = purge(plan, LEDGER, MIXED, a_file("B", "B", path="other"))
+
+    assert [t.id for t in result.vacuumed] == ["A"]
+    assert gone(result) == {"A"}

@@ -117,6 +117,79 @@ def test_a_column_that_the_table_does_not_have_is_told_and_not_tried_again_the_s
     assert "spec.retention.column" in story.message
 
 
+# --- holds ------------------------------------------------------------------------------------------------------------
+
+A_HOLD = {"name": "case-7", "filter": "v = 1"}
+
+
+def held(story: VacuumStory, **facts: Any) -> VacuumStory:
+    """A vacuum under a hold has found that it keeps 2 files, and changed nothing."""
+    story.holds = [A_HOLD]
+    story.start()
+    story.end("NothingToDo", files_held=2, holds=("case-7",), retention=found(story, files_held=2, **facts))
+    return story
+
+
+def test_files_that_a_hold_keeps_make_no_vacuum_due() -> None:
+    """Neither at once nor on the next days, as long as the table does not change."""
+    story = held(aging())
+
+    assert all(story.decide().launch is None for _ in story.every(60, until=NOW + timedelta(days=3)))
+    assert story.told == ("Later", "BelowTriggers")
+    assert "holds keep 2 data files with such rows" in story.message.lower()
+    assert story.status["vacuum"]["retention"]["filesHeld"] == 2
+
+
+def test_a_table_that_changes_while_a_hold_keeps_files_is_looked_at_once_a_day() -> None:
+    story = held(aging())
+    story.commit()
+
+    assert story.decide().launch is None
+    story.wait(hours=24)
+    assert story.start().retention is not None
+
+
+CHANGES: dict[str, list[dict[str, Any]]] = {
+    "it is removed": [],
+    "it ended": [{**A_HOLD, "until": (NOW + timedelta(minutes=1)).isoformat()}],
+    "it covers other rows": [{**A_HOLD, "filter": "v = 2"}],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_rows_that_a_hold_kept_are_due_when_it_does_not_cover_them_any_more(change: str) -> None:
+    """One vacuum looks for them, and no second one."""
+    story = held(aging())
+    story.holds = CHANGES[change]
+    story.wait(minutes=2)
+
+    assert story.start().retention is not None
+    assert story.told == ("Due", "RowsTooOld")
+    assert "the holds that kept 2 data files have changed" in story.message
+    story.end("NothingToDo", retention=found(story))
+    assert story.decide().launch is None
+
+
+def test_a_hold_that_kept_no_file_changes_nothing_when_it_ends() -> None:
+    story = settled(aging())
+    story.holds = [A_HOLD]
+
+    assert story.decide().launch is None
+    story.holds = []
+    assert story.decide().launch is None
+
+
+def test_a_vacuum_is_due_although_one_of_the_same_day_and_head_had_ended_before_the_hold() -> None:
+    """It left rows, the one under the hold found them held, and then the hold ended: both keys would be the same."""
+    story = aging()
+    story.start()
+    story.end("NothingToDo", retention=found(story, left=True))
+    held(story)
+    story.holds = []
+
+    assert story.start().retention is not None
+
+
 # --- windows and approvals -------------------------------------------------------------------------------------------
 
 
