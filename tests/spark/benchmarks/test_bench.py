@@ -112,3 +112,15 @@ def test_the_benchmark_of_the_vacuum_measures_every_way_at_a_tiny_scale(tmp_path
     assert all(g["measured"] is not None for g in document["goals"])
     assert report.begin("vacuum") in (tmp_path / "out.md").read_text()
     assert all((tmp_path / "out" / f"vacuum-{name}.svg").exists() for name in ("purges", "scan"))
+
+
+@pytest.mark.long
+def test_the_benchmark_of_requests_of_persons_measures_every_goal_at_a_tiny_scale(tmp_path: Path) -> None:
+    """And finds that each request erases just the rows of its people."""
+    document = measured("subjects", tmp_path)
+
+    assert set(document["parts"]) == {"rewritten", "retention", "crowd", "person"}
+    assert len(document["goals"]) == 6
+    assert all(g["measured"] is not None for g in document["goals"])
+    assert {kind: r["number"] for kind, r in document["parts"]["person"]["results"][0]["runs"].items()}["Vacuum"] == 2
+    assert report.begin("subjects") in (tmp_path / "out.md").read_text()

@@ -1,0 +1,145 @@
+"""Tables with rows of persons, sorted by person, and their row groups. I/O.
+
+The files of a table are made once. Another table gets hard links to them: to delete a file of one leaves those of the others.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import DoubleType, NestedField, StringType, TimestampType
+
+from bench.timing import say
+
+ROWS_OF_PERSON: Final = 20
+ROWS_OF_FILE: Final = 2_500_000
+ROWS_OF_GROUP: Final = 200_000
+"""About 12 MiB, as in tables that Lethe creates."""
+SCHEMA: Final = Schema(
+    NestedField(1, "customer", StringType()),
+    NestedField(2, "booked", TimestampType()),
+    NestedField(3, "amount", DoubleType()),
+    NestedField(4, "note", StringType()),
+    NestedField(5, "batch_id", StringType()),
+)
+
+
+def person(number: int) -> str:
+    return f"person-{number:08d}@example.org"
+
+
+def rows(first: int, number: int, booked: date | None = None) -> pa.Table:
+    """Rows of a table sorted by person; `booked`: the day of all, otherwise a minute after the row before."""
+    numbers = range(first, first + number)
+    start = datetime(2026, 1, 1) if booked is None else datetime(booked.year, booked.month, booked.day)  # noqa: DTZ001
+    step = timedelta(minutes=1 if booked is None else 0)
+    return pa.table(
+        {
+            "customer": [person(n // ROWS_OF_PERSON) for n in numbers],
+            "booked": pa.array([start + n * step for n in numbers], pa.timestamp("us")),
+            "amount": pa.array([(n * 7919 % 1_000_003) / 100 for n in numbers], pa.float64()),
+            "note": [f"{n * 2_654_435_761 % 2**64:016x}{n * 40_503 % 2**32:08x}" for n in numbers],
+            "batch_id": pa.nulls(number, pa.string()),
+        }
+    )
+
+
+def original(catalog: Catalog, number: int) -> Table:
+    """The table of so many rows whose files the others share; it is made at the first call."""
+    name = f"shop.original_{number}"
+    if catalog.table_exists(name):
+        return catalog.load_table(name)
+    table = created(catalog, name, properties={"write.parquet.row-group-limit": str(ROWS_OF_GROUP)})
+    say(f"{name}: writing {number:,} rows")
+    for first in range(0, number, ROWS_OF_FILE):
+        table.append(rows(first, min(ROWS_OF_FILE, number - first)))
+    return table
+
+
+def linked(catalog: Catalog, name: str, source: Table) -> None:
+    """A table with hard links to all files of another."""
+    table = created(catalog, f"shop.{name}", properties={"write.parquet.row-group-size-bytes": str(12 * 2**20)})
+    with table.transaction() as change, change.update_snapshot().fast_append() as append:
+        for file in files_of(source):
+            there = _path(table.location()) / "data" / _path(file.file_path).name
+            there.parent.mkdir(parents=True, exist_ok=True)
+            os.link(_path(file.file_path), there)
+            append.append_data_file(_moved(file, f"file://{there}"))
+
+
+def files_of(table: Table) -> list[DataFile]:
+    return [task.file for task in table.scan().plan_files()]
+
+
+def _moved(file: DataFile, path: str) -> DataFile:
+    names = (
+        "content",
+        "file_format",
+        "partition",
+        "record_count",
+        "file_size_in_bytes",
+        "column_sizes",
+        "split_offsets",
+    )
+    metrics = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+    made = DataFile.from_args(file_path=path, **{n: getattr(file, n) for n in (*names, *metrics)})
+    made.spec_id = file.spec_id
+    return made
+
+
+def created(
+    catalog: Catalog,
+    name: str,
+    spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+    properties: Mapping[str, str] = MappingProxyType({}),
+) -> Table:
+    """An empty table for rows of persons."""
+    catalog.create_namespace_if_not_exists("shop")
+    return catalog.create_table(name, SCHEMA, partition_spec=spec, properties=dict(properties))
+
+
+def _path(uri: str) -> Path:
+    return Path("/" + uri.removeprefix("file:").lstrip("/"))
+
+
+def middle(size: int) -> int:
+    """A person whose rows are in the middle of a row group."""
+    return (size // 2 + min(ROWS_OF_GROUP, size) // 4) // ROWS_OF_PERSON
+
+
+@dataclass(frozen=True)
+class Group:
+    """A row group, as far as it differs from others. Equal ones were copied."""
+
+    rows: int
+    bytes: int
+    bounds: tuple[Any, ...]
+
+
+def groups_of(file: DataFile, value: str = "") -> Iterator[Group]:
+    """The row groups of a file. `value`: only those that have it in the first column."""
+    with pq.ParquetFile(_path(file.file_path)) as opened:
+        for n in range(opened.num_row_groups):
+            group = opened.metadata.row_group(n)
+            chunks = [group.column(c) for c in range(group.num_columns)]
+            low, high = chunks[0].statistics.min, chunks[0].statistics.max
+            if not value or (
+                low <= value <= high and value in set(opened.read_row_group(n, ["customer"])[0].to_pylist())
+            ):
+                size = sum(c.total_compressed_size for c in chunks)
+                yield Group(group.num_rows, size, (low, high, *(c.total_compressed_size for c in chunks)))
+
+
+def summaries(table: Table) -> list[Mapping[str, str]]:
+    return [dict(s.summary.additional_properties) if s.summary else {} for s in table.snapshots()]
