@@ -321,12 +321,13 @@ class Reason(StrEnum):
     )
     WAITS_FOR_BATCHES = (
         "WaitsForBatches",
-        "An Erase by records, or a Replay with keyColumns, waits until the batches that were in the buffer when it was "
+        "An Erase by records, a Replay with keyColumns, or a Redact waits until the batches that were in the buffer when it was "
         "created are promoted, also those of the Datasets in which it looks up values. Their promotion starts at once.",
     )
     SECRET_NOT_ALLOWED = (
         "SecretNotAllowed",
-        "A valuesFrom of spec.rows names a Secret that the chart's value erase.allowedSecrets does not allow.",
+        "A valuesFrom of spec.rows, or spec.redact.hashKeyFrom, names a Secret that the chart's value erase.allowedSecrets does "
+        "not allow.",
     )
     SUSPENDED = "Suspended", "spec.suspend is true."
     CANCELLING = (
@@ -399,12 +400,12 @@ class Reason(StrEnum):
     )
     VALUES_CHANGED = (
         "ValuesChanged",
-        "A Restatement of this name and spec was carried out with other values than those of spec.rows. Nothing was erased.",
+        "A Restatement of this name and spec was carried out with other values than those of spec.rows. Nothing was changed.",
     )
     VALUES_NOT_COMPARABLE = (
         "ValuesNotComparable",
         "A Restatement of this name and spec was carried out, and its values cannot be compared with those of spec.rows. "
-        "Nothing was erased.",
+        "Nothing was changed.",
     )
     NO_DATASETS = (
         "NoDatasets",

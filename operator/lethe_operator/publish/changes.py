@@ -237,6 +237,7 @@ def of_request(entry: EntryChange[RequestEntry], common: Common) -> Iterator[Eve
             rows_deleted=now.rows_deleted,
             rows_added=now.rows_added,
             rows_erased=now.rows_erased,
+            rows_redacted=now.rows_redacted,
             rows_restored=now.rows_restored,
             reason=provenance.reason or None,
             ticket=provenance.ticket or None,

@@ -154,6 +154,7 @@ class RestatementCommitted(EventData):
     rows_deleted: int = 0
     rows_added: int = 0
     rows_erased: int = Field(default=0, description="Rows that were found by values or keys.")
+    rows_redacted: int = Field(default=0, description="Rows whose values a Redact replaced.")
     rows_restored: int = Field(default=0, description="By an Undo.")
     reason: str | None = Field(default=None, description="Why it was requested; absent: it does not say.")
     ticket: str | None = Field(default=None, description="Where it was requested; absent: it does not say.")

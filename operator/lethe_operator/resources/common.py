@@ -77,7 +77,7 @@ MANAGED_LABELS: Final[Mapping[str, str]] = {
     "app.kubernetes.io/managed-by": "lethe",
 }
 RUN_LABELS: Final[Mapping[str, str]] = {**MANAGED_LABELS, "app.kubernetes.io/component": "run"}
-# The folder in a run's pod that has the values of Erases by records, one file per Restatement.
+# The folder in a run's pod that has the values of Erases and Redacts by records, and keys of hashes, one file each.
 ERASE_PATH = "/etc/lethe/erase"
 DIGEST_KEY_PATH = "/etc/lethe/digest-key"
 # The name of the container in a run's pods.

@@ -24,6 +24,17 @@ from lethe_operator.resources.common import Meta, parse_meta, parse_spec
 
 # At most this many batches are looked up to estimate the size of a Restatement.
 SIZED_BY: Final = 1000
+HASH_KEY_FIELD: Final = "spec.redact.hashKeyFrom"
+"""The field that names the Secret with the key of the hashes of a Redact."""
+
+
+def values_field(condition: str) -> str:
+    """The field that names the values of a condition.
+
+    Args:
+        condition: As in `lethe.contract.restatement.RowsSpec.by_field`.
+    """
+    return f"{condition}.valuesFrom"
 
 
 @dataclass(frozen=True)
@@ -69,14 +80,23 @@ class Restatement:
 
     @property
     def secrets(self) -> dict[str, SecretFile]:
-        """The Secrets with values of an Erase by records, by the field of the condition that names each."""
-        by_field = self.spec.rows.by_field if self.spec.rows is not None else {}
+        """The Secrets that its run needs, by the field that names each: the values of records, and the key of hashes."""
+        rows, redact = self.spec.rows, self.spec.redact
+        by_field = rows.by_field if rows is not None else {}
+        named = {values_field(f): c.values_from.secret_key_ref for f, c in by_field.items()}
+        named[HASH_KEY_FIELD] = redact.secret if redact is not None else None
         file = sha256(self.key.encode()).hexdigest()[:16]
         return {
             field: SecretFile(secret.name, secret.key, f"{file}-{n}" if n else file)
-            for n, (field, condition) in enumerate(by_field.items())
-            if (secret := condition.values_from.secret_key_ref) is not None
+            for n, (field, secret) in enumerate(named.items())
+            if secret is not None
         }
+
+    @property
+    def searches(self) -> bool:
+        """Whether its run searches for rows by values or batch ids. A dry run reads metadata only."""
+        named = self.spec.rows is not None or self.spec.redact is not None
+        return (named and not self.spec.dry_run) or self.by_keys
 
     @property
     def lookups(self) -> frozenset[str]:

@@ -7,7 +7,7 @@ Assesses Restatements that were cancelled or were not committed by their deadlin
 The ledger says whether the Restatement was committed anyway, and the caller checks the ledger first. So the assessment is not
 final while a run is active, or while the table cannot be read and there may have been a run.
 
-Decides when an Erase by records, or a Replay with key columns, may start. Pure.
+Decides when an Erase by records, a Replay with key columns, or a Redact may start. Pure.
 
 Such a run searches for rows in the table. So every batch that was in the buffer when the Restatement was created must be promoted
 first; otherwise its rows would be added after the search. Batches that are added to the buffer later do not matter.
@@ -171,7 +171,7 @@ def not_yet(restatement: Restatement, dataset: Dataset, world: Observation, sett
             return stalled(
                 Verdict(
                     Reason.SECRET_NOT_ALLOWED,
-                    f"Restatement {name}: {field}.valuesFrom names the Secret {secret.secret}; the chart's value "
+                    f"Restatement {name}: {field} names the Secret {secret.secret}; the chart's value "
                     f"erase.allowedSecrets allows {allowed}. Use a Secret with an allowed name, or extend that value.",
                 ),
             )
@@ -186,7 +186,7 @@ def not_yet(restatement: Restatement, dataset: Dataset, world: Observation, sett
         outside = permissions.of_dataset(found.dataset, settings.boundaries.of(dataset.meta.namespace))
         if outside is not None:
             return stalled(outside)
-    if not _searches(restatement):
+    if not restatement.searches:
         return None
     gates = [(dataset, world.table, world.buffer)]
     others = (world.lookups[lookup] for lookup in sorted(restatement.lookups - {dataset.meta.name}))
@@ -231,13 +231,8 @@ def _awaited(
     return Assessment(RestatementPhase.QUEUED, UNKNOWN, Verdict(Reason.WAITS_FOR_BATCHES, text))
 
 
-def _searches(restatement: Restatement) -> bool:
-    """Whether the run searches for rows by their values. A dry run reads metadata only."""
-    return (restatement.spec.rows is not None and not restatement.spec.dry_run) or restatement.by_keys
-
-
 def may_read_secret(secret: str, namespace: str, settings: Settings) -> bool:
-    """Whether Restatements of a namespace may name this Secret for their values."""
+    """Whether Restatements of a namespace may name this Secret."""
     own = (settings.catalogs_secret, catalogs_secret_of(settings, namespace), settings.digest_key_secret)
     return secret not in own and matches_any(settings.erase_secrets, secret)
 
@@ -270,7 +265,7 @@ def listed_head(restatements: Iterable[Restatement], buffer: object) -> int | No
 
     None: a run of these Restatements does not wait for batches of the buffer.
     """
-    searching = any(map(_searches, restatements))
+    searching = any(r.searches for r in restatements)
     return buffer.head_id if searching and isinstance(buffer, BufferDigest) else None
 
 
@@ -311,7 +306,7 @@ def _open(restatements: Iterable[Restatement]) -> Iterable[Restatement]:
     return (
         r
         for r in restatements
-        if _searches(r) and not (r.spec.suspend or r.spec.cancel or r.meta.deleting) and finished_before(r) is None
+        if r.searches and not (r.spec.suspend or r.spec.cancel or r.meta.deleting) and finished_before(r) is None
     )
 
 

@@ -452,7 +452,8 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None, *, by
         by_keys: Whether it is a Replay with keyColumns, which also removes single rows.
     """
     fields = ["snapshot_id", "committed_time", "tombstones_added", "group_size"]
-    if result.operation is not Operation.ERASE or batches:  # an Erase by records hides no rows: it removes them
+    by_records = result.operation is Operation.ERASE and not batches
+    if not by_records and result.operation is not Operation.REDACT:  # these hide no rows: they change data files
         fields += ["rows_deleted", "rows_added"]
     match result.operation:
         case Operation.UNDO:
@@ -461,6 +462,9 @@ def succeeded(result: RequestResult, batches: int, since: datetime | None, *, by
         case Operation.ERASE if not batches:
             fields += ["rows_erased"]
             text = f"{result.rows_erased} rows were erased from the table's data files."
+        case Operation.REDACT:
+            fields += ["rows_redacted"]
+            text = f"{result.rows_redacted} rows were redacted."
         case Operation.APPROVE:
             text = f"{batches} batches were approved. The next consolidation promotes them."
         case Operation.ERASE | Operation.REPLAY | Operation.REVERT | None:
@@ -533,6 +537,11 @@ def planned(restatement: Restatement, run_history: RunHistory) -> Assessment | N
         case Operation.ERASE if restatement.spec.rows is not None:
             text = (
                 f"Nothing was changed. The Erase would search {plan.files} data files of {plan.bytes} bytes, which may contain "
+                "such rows, and the batches that arrived before it."
+            )
+        case Operation.REDACT:
+            text = (
+                f"Nothing was changed. The Redact would search {plan.files} data files of {plan.bytes} bytes, which may contain "
                 "such rows, and the batches that arrived before it."
             )
         case Operation.APPROVE:

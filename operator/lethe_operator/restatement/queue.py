@@ -179,6 +179,8 @@ def document_bytes(r: Restatement) -> int:
     conditions = r.spec.rows.conditions if r.spec.rows is not None else ()
     texts += [text for c in conditions for text in (c.column, c.values_from.uri)]
     texts += [text for c in conditions if c.via for text in (c.via.dataset, c.via.from_column, c.via.to_column)]
+    if r.spec.redact is not None:
+        texts += [text for c in r.spec.redact.columns for text in (c.column, c.method, c.value or "")]
     texts += [text for secret in r.secrets.values() for text in (secret.secret, secret.key)]
     own = _BYTES_OF_A_REQUEST + _BYTES_OF_A_CONDITION * len(conditions)
     return own + 3 * len(r.key) + sum(len(t.encode()) + 3 for t in texts)
@@ -255,7 +257,7 @@ def _what(members: list[Restatement]) -> str:
     if spec.rows is not None:
         columns = spec.rows.columns
         by = f"the {'columns' if len(columns) > 1 else 'column'} {', '.join(columns)}"
-        return f"{dry}Restatement {members[0].meta.name}: Erase of records by {by}"
+        return f"{dry}Restatement {members[0].meta.name}: {spec.operation} of records by {by}"
     which = [f"the batches in {members[0].list_uri}" if members[0].list_uri else f"{members[0].batches} batches"]
     if spec.replacement is not None and spec.replacement.key_columns:
         rows = f"rows by {', '.join(spec.replacement.key_columns)}"

@@ -97,7 +97,7 @@ class Visibility:
             return None
         if standing.succeeded != conditions.TRUE or (before is None and standing.from_status):
             return None
-        if restatement.spec.dry_run or restatement.spec.rows is not None:
+        if restatement.spec.dry_run or restatement.spec.rows is not None or restatement.spec.redact is not None:
             return None
         if self.is_masked:
             reason = Reason.NATIVE_DELETES_WRITTEN

@@ -22,10 +22,12 @@ from lethe.contract.run import (
     AcceptedHead,
     AllowedOperation,
     BufferRef,
+    ColumnRedaction,
     ConditionRef,
     ConsolidationSpec,
     DatasetRef,
     LookupRef,
+    Redaction,
     Replacement,
     RestatementGroupSpec,
     RestatementRequest,
@@ -55,7 +57,7 @@ from lethe_operator.resources.observed import (
     ObservedRun,
     TableView,
 )
-from lethe_operator.resources.restatement import Restatement
+from lethe_operator.resources.restatement import HASH_KEY_FIELD, Restatement, values_field
 from lethe_operator.runs.retry import counted
 from lethe_operator.settings import Settings, WarmDriverSettings
 
@@ -208,6 +210,7 @@ def _request(restatement: Restatement, undoes: str, lookups: Mapping[str, Datase
         else restatement.list_sha256,
         unknown_batches=spec.unknown_batches or UnknownBatches.REFUSE,
         rows=_rows(restatement, lookups),
+        redact=_redaction(restatement),
         replacement=Replacement(
             batch_id=spec.replacement.batch_id,
             uri=spec.replacement.uri,
@@ -231,7 +234,7 @@ def _rows(restatement: Restatement, lookups: Mapping[str, Dataset]) -> RowsRef |
     conditions: list[ConditionRef] = []
     for field, condition in rows.by_field.items():
         ref = ConditionRef(field=field, column=condition.column, values_uri=condition.values_from.uri)
-        if (secret := secrets.get(field)) is not None:
+        if (secret := secrets.get(values_field(field))) is not None:
             source = {"values_file": f"{ERASE_PATH}/{secret.file}", "secret": secret.secret, "secret_key": secret.key}
             ref = ref.model_copy(update=source)
         if condition.via is not None:
@@ -250,6 +253,18 @@ def _lookup(via: Lookup, dataset: Dataset | None) -> LookupRef:
         batch_column=spec.batch_column if spec is not None else "",
         from_column=via.from_column,
         to_column=via.to_column,
+    )
+
+
+def _redaction(restatement: Restatement) -> Redaction | None:
+    redact, key = restatement.spec.redact, restatement.secrets.get(HASH_KEY_FIELD)
+    if redact is None:
+        return None
+    return Redaction(
+        columns=tuple(ColumnRedaction(column=c.column, method=c.method, value=c.value) for c in redact.columns),
+        hash_key_file=f"{ERASE_PATH}/{key.file}" if key is not None else "",
+        secret=key.secret if key is not None else "",
+        secret_key=key.key if key is not None else "",
     )
 
 
@@ -455,7 +470,8 @@ def may_carry_out(launch: Launch, dataset: Dataset, world: Observation, settings
     if there is None or there.away_until is not None or len(there.mailbox) >= settings.max_waiting:
         return False
     if (
-        launch.run.erases_by_values
+        launch.secrets
+        or launch.run.erases_by_values
         or launch.place is not None
         or not _is_standard(dataset.spec.run_template, settings.driver)
     ):

@@ -102,6 +102,9 @@ RESTATEMENT: Final = Resource(
             "Of an Erase by records, or by the keys of a replacement: rows that were removed from data files.",
         ),
         PrinterColumn(
+            "Rows redacted", "integer", ".status.result.rowsRedacted", "Rows whose values a Redact replaced.", wide=True
+        ),
+        PrinterColumn(
             "Tombstones", "integer", ".status.result.tombstonesAdded", "Tombstones that the commit added.", wide=True
         ),
         PrinterColumn(

@@ -4,8 +4,8 @@ from typing import Annotated, Final
 
 from lethe.contract.dataset import IdentityName
 from lethe.contract.kubernetes import ObjectName, Uri
-from lethe.contract.schema import ApiModel, Rule, SameAs, between, items, length
-from lethe.contract.settings import Lookup, Operation, UnknownBatches
+from lethe.contract.schema import ApiModel, Rule, SameAs, between, items, keyed_by, length
+from lethe.contract.settings import Lookup, Operation, RedactionMethod, UnknownBatches
 from lethe.contract.vacuum_policy import Selector
 
 Text = Annotated[str, length(1, 256)]
@@ -21,6 +21,7 @@ _OPTIONAL_AND_IMMUTABLE: Final = (
     "replacement",
     "undoes",
     "rows",
+    "redact",
     "reason",
     "ticket",
     "evictBySeconds",
@@ -118,12 +119,12 @@ class RestatementRef(ApiModel):
 
 
 class SecretKey(ApiModel):
-    """A key of a Secret in the same namespace, one value per line."""
+    """A key of a Secret in the same namespace."""
 
     name: ObjectName
     """Name of the Secret."""
     key: Key
-    """The key whose value is the list."""
+    """The key in the Secret."""
 
 
 class ValuesFrom(ApiModel):
@@ -146,7 +147,7 @@ class RowsCondition(ApiModel):
 
     column: Text
     """The column whose values name the records, or a field of it, such as customer.email, or passengers.element.email in a
-    list: then a record is erased if one of its elements has such a value.
+    list: then a record is meant if one of its elements has such a value.
     """
     values_from: ValuesFrom
     via: Lookup | None = None
@@ -154,7 +155,7 @@ class RowsCondition(ApiModel):
 
 
 class RowsSpec(ApiModel):
-    """Which records Erase deletes. The values are never written into a resource, a log or a ledger file."""
+    """Which records Erase deletes or Redact changes. The values are never written into a resource, a log or a ledger file."""
 
     cel_rules = (
         Rule(
@@ -168,7 +169,7 @@ class RowsSpec(ApiModel):
     values_from: ValuesFrom | None = None
     via: Annotated[Lookup | None, SameAs(RowsCondition)] = None
     any_of: Annotated[tuple[RowsCondition, ...], items(1, 16)] = ()
-    """Several conditions. A record that meets at least one of them is erased."""
+    """Several conditions. A record that meets at least one of them is meant."""
 
     @property
     def by_field(self) -> dict[str, RowsCondition]:
@@ -227,6 +228,58 @@ class SubjectSpec(ApiModel):
         return (SubjectIdentity(identity=self.identity, values_from=self.values_from),)
 
 
+class ColumnRedactionSpec(ApiModel):
+    """What Redact writes into one column."""
+
+    cel_rules = (
+        Rule(
+            "(self.method == 'Constant') == has(self.value)",
+            "value is required when method is Constant, and only then allowed",
+            ".value",
+        ),
+    )
+
+    column: Text
+    """A column of the table, or a field of it, such as customer.email, or passengers.element.email in a list: then it is
+    redacted in all elements of a selected record. The batch column, and columns of partitions and identifiers, are refused.
+    """
+    method: RedactionMethod
+    """SetNull writes null, which a required column refuses. Constant writes value. KeyedHash writes the HMAC-SHA-256 of the
+    value with the key in hashKeyFrom, in hex, into columns of type string or binary; null stays null.
+    """
+    value: Annotated[str | None, length(maximum=1024)] = None
+    """The constant, as text, which must be a value of the column's type, such as 0 or 2026-03-01. Do not write personal data
+    here.
+    """
+
+
+class HashKeyFrom(ApiModel):
+    """The location of the key of the hashes: all bytes of the Secret's key, at least 16."""
+
+    secret_key_ref: SecretKey
+
+
+class RedactSpec(ApiModel):
+    """What Redact writes into the selected records."""
+
+    cel_rules = (
+        Rule(
+            "self.columns.exists(c, c.method == 'KeyedHash') == has(self.hashKeyFrom)",
+            "hashKeyFrom is required when a column has the method KeyedHash, and only then allowed",
+            ".hashKeyFrom",
+        ),
+    )
+
+    columns: Annotated[tuple[ColumnRedactionSpec, ...], items(1), keyed_by("column", maximum=16)]
+    """The columns to redact. None can be a part of another one."""
+    hash_key_from: HashKeyFrom | None = None
+
+    @property
+    def secret(self) -> SecretKey | None:
+        """The Secret, and the key in it, that hold the key of the hashes; None: there are none."""
+        return self.hash_key_from.secret_key_ref if self.hash_key_from is not None else None
+
+
 class RestatementSpec(ApiModel):
     """What the Restatement does. Immutable except for suspend, cancel and ttlSecondsAfterFinished."""
 
@@ -259,7 +312,16 @@ class RestatementSpec(ApiModel):
             "undoes is required when operation is Undo, and only then allowed",
             ".undoes",
         ),
-        Rule("self.operation == 'Erase' || !has(self.rows)", "rows is allowed only when operation is Erase", ".rows"),
+        Rule(
+            "self.operation in ['Erase', 'Redact'] || !has(self.rows)",
+            "rows is allowed only when operation is Erase or Redact",
+            ".rows",
+        ),
+        Rule(
+            "(self.operation == 'Redact') == has(self.redact)",
+            "redact is required when operation is Redact, and only then allowed",
+            ".redact",
+        ),
         Rule(
             "self.operation == 'Erase' || !has(self.subject)",
             "subject is allowed only when operation is Erase",
@@ -274,9 +336,9 @@ class RestatementSpec(ApiModel):
             ".batchIds",
         ),
         Rule(
-            "self.operation != 'Erase' || (has(self.rows) ? 1 : 0) + (has(self.batchIds) ? 1 : 0) "
+            "!(self.operation in ['Erase', 'Redact']) || (has(self.rows) ? 1 : 0) + (has(self.batchIds) ? 1 : 0) "
             "+ (has(self.batchIdsFrom) ? 1 : 0) + (has(self.subject) ? 1 : 0) == 1",
-            "exactly one of rows, batchIds, batchIdsFrom and subject is required when operation is Erase",
+            "exactly one of rows, batchIds, batchIdsFrom and subject is required when operation is Erase or Redact",
             ".rows",
         ),
         Rule(
@@ -288,6 +350,11 @@ class RestatementSpec(ApiModel):
         Rule(
             "self.operation != 'Approve' || (!has(self.unknownBatches) && !has(self.evictBySeconds))",
             "unknownBatches and evictBySeconds are not allowed when operation is Approve, which deletes no rows",
+        ),
+        Rule(
+            "self.operation != 'Redact' || !has(self.unknownBatches)",
+            "unknownBatches is not allowed when operation is Redact, whose batches must be in the table",
+            ".unknownBatches",
         ),
         Rule(
             "!has(self.unknownBatches) || has(self.batchIds) || has(self.batchIdsFrom)",
@@ -308,11 +375,12 @@ class RestatementSpec(ApiModel):
     """
     operation: Operation
     """Replay replaces the batches by spec.replacement, in one commit. Revert deletes the batches. Erase deletes records
-    or batches permanently. Undo restores the batches of a Revert, as long as none of its rows was purged. Approve lets the
-    next consolidation promote batches that a check of the Dataset holds.
+    or batches permanently. Redact replaces values in records or batches permanently. Undo restores the batches of a Revert,
+    as long as none of its rows was purged. Approve lets the next consolidation promote batches that a check of the Dataset
+    holds.
     """
     batch_ids: Annotated[tuple[Text, ...], items(1, 1000, kind="set")] = ()
-    """The batches to replace, revert, erase or approve."""
+    """The batches to replace, revert, erase, redact or approve."""
     batch_ids_from: BatchIdsFrom | None = None
     # No default: the API server would write it into stored objects, and their keys in the ledger would change.
     unknown_batches: UnknownBatches | None = None
@@ -324,6 +392,7 @@ class RestatementSpec(ApiModel):
     undoes: RestatementRef | None = None
     rows: RowsSpec | None = None
     subject: SubjectSpec | None = None
+    redact: RedactSpec | None = None
     reason: Annotated[str, length(maximum=1024)] = ""
     """The reason, as free text. It is stored with the tombstones. Do not write personal data here."""
     ticket: Annotated[str, length(maximum=256)] = ""
@@ -331,8 +400,8 @@ class RestatementSpec(ApiModel):
     here.
     """
     evict_by_seconds: Annotated[int, between(0, 315_360_000)] | None = None
-    """The bytes of the deleted rows must be gone from storage this many seconds after the commit. If unset, they are
-    removed when a VacuumPolicy starts a vacuum.
+    """The bytes of the deleted rows, or of the redacted values, must be gone from storage this many seconds after the
+    commit. If unset, they are removed when a VacuumPolicy starts a vacuum.
     """
     dry_run: bool = False
     """Change nothing, and report in status.plan what would be done, from the ledger and the bounds of data files. The

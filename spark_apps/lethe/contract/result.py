@@ -112,6 +112,25 @@ class ErasureOutcome(Recorded):
     blocked_by_count: int = 0
 
 
+class RedactedColumn(Recorded):
+    """A column that a Redact has redacted."""
+
+    column: str
+    """Its name at that time."""
+    method: str
+    """`RedactionMethod`, also of a newer version."""
+
+
+class RecordedRedaction(Recorded):
+    """What a Redact did, without values and keys."""
+
+    columns: tuple[RedactedColumn, ...] = ()
+    hash_key: str = ""
+    """`<Secret>/<key>`: the name of the key of the hashes; "": there are none."""
+    batch_ids: tuple[str, ...] = ()
+    """The batches whose rows it redacted; empty: it named records. Only in the ledger."""
+
+
 class RequestOutcome(Enum):
     """The outcome of a request in a run."""
 
@@ -138,6 +157,8 @@ class RequestResult(Recorded):
     rows_deleted: int = 0
     rows_added: int = 0
     rows_erased: int = 0  # found in data files by values or keys, including rows that tombstones hide
+    rows_redacted: int = 0  # by a Redact, including rows that tombstones hide
+    redaction: RecordedRedaction | None = None  # of a Redact
     requested_time: datetime | None = None  # of an Erase by records: the creation of its Restatement
     values_digest: str | None = None  # of its values (`lethe.restatement.plan`); None: unknown
     group_size: int = 1  # requests that the commit carried out, including this one; 0: this one was not committed
@@ -154,7 +175,7 @@ class RequestResult(Recorded):
     )
     replacement_batch_id: str | None = None  # of these rows
     operation: RecordedOperation = None
-    batch_ids: tuple[str, ...] = ()
+    batch_ids: tuple[str, ...] = ()  # all that it names; of a Redact none, because its batches stay
     ledger_version: int | None = None  # of its commit; it orders requests; None: committed by an older version of Lethe
     undoes: str = ""  # key of the request that this Undo took back; "": it is not an Undo
     undone_by: str = ""  # key of the Undo that took this one back; "": none did
@@ -163,6 +184,11 @@ class RequestResult(Recorded):
     plan: AffectedFiles | None = None  # of a dry run
     erasure: ErasureOutcome | None = None  # None: not verified yet, or there is none
     provenance: Provenance | None = None  # who asked for it and why; None: an earlier version carried it out
+
+    @property
+    def named_batch_ids(self) -> tuple[str, ...]:
+        """The batches that the request names, whether their rows are deleted or redacted."""
+        return self.redaction.batch_ids if self.redaction is not None else self.batch_ids
 
     @property
     def outcome(self) -> RequestOutcome:

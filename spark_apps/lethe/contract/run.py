@@ -23,6 +23,7 @@ from lethe.contract.settings import (
     Deletes,
     FileFormat,
     Operation,
+    RedactionMethod,
     RetentionBy,
     RunFamily,
     RunKind,
@@ -61,6 +62,7 @@ class AllowedOperation(StrEnum):
     REPLAY = Operation.REPLAY.value
     REVERT = Operation.REVERT.value
     ERASE = Operation.ERASE.value
+    REDACT = Operation.REDACT.value
     UNDO = Operation.UNDO.value
     APPROVE = Operation.APPROVE.value
     REGISTER = ConsolidationMode.REGISTER.value
@@ -86,6 +88,8 @@ class AllowedOperation(StrEnum):
                 return cls.REVERT
             case Operation.ERASE:
                 return cls.ERASE
+            case Operation.REDACT:
+                return cls.REDACT
             case Operation.UNDO:
                 return cls.UNDO
             case Operation.APPROVE:
@@ -227,7 +231,7 @@ class LookupRef(Document):
 
 
 class ConditionRef(Document):
-    """A condition of an Erase: its column has one of the values of a list, or one that stands for them."""
+    """A condition of an Erase or a Redact: its column has one of the values of a list, or one that stands for them."""
 
     field: str = "spec.rows"
     """The field of the Restatement that has the condition, for messages."""
@@ -246,7 +250,7 @@ class ConditionRef(Document):
 
 
 class RowsRef(Document):
-    """Which records an Erase deletes: those that meet a condition. The document has no values: they may be personal data."""
+    """Which records a request is about: those that meet a condition. The document has no values: they may be personal data."""
 
     conditions: tuple[ConditionRef, ...]
     """At least one."""
@@ -263,6 +267,33 @@ class RowsRef(Document):
             return data
         digest = {"valuesDigest": data["valuesDigest"]} if "valuesDigest" in data else {}
         return {"conditions": [{k: v for k, v in data.items() if k not in digest}], **digest}
+
+
+class ColumnRedaction(Document):
+    """What a Redact writes into one column."""
+
+    column: str
+    """Its current name."""
+    method: RedactionMethod
+    value: str | None = None
+    """Of a Constant."""
+
+
+class Redaction(Document):
+    """What a Redact writes. The key of hashes is only in a file in the run's pod."""
+
+    columns: tuple[ColumnRedaction, ...]
+    hash_key_file: str = ""
+    """Path in the pod; "": there is no key."""
+    secret: str = ""
+    """The source of the file, for messages and the record."""
+    secret_key: str = ""
+    """The source of the file, for messages and the record."""
+
+    @property
+    def hash_key(self) -> str:
+        """The name of the key, `<Secret>/<key>`; "": there is none."""
+        return f"{self.secret}/{self.secret_key}" if self.hash_key_file else ""
 
 
 class Manager(Recorded):
@@ -301,7 +332,7 @@ class RestatementRequest(Document):
     """`namespace/name`, for messages."""
     operation: Operation
     batch_ids: tuple[str, ...] = ()
-    """Of a Replay or Revert, or of an Erase without `rows`."""
+    """Of a Replay, Revert or Approve, or of an Erase or Redact without `rows`."""
     batch_ids_uri: str = ""
     """Of a file with the batch ids, one per line; "": there is none."""
     batch_ids_sha256: str = ""
@@ -309,7 +340,9 @@ class RestatementRequest(Document):
     unknown_batches: UnknownBatches = UnknownBatches.REFUSE
     """Whether it may name batches that the Dataset does not know."""
     rows: RowsRef | None = None
-    """Of an Erase without batch ids."""
+    """Of an Erase or Redact without batch ids."""
+    redact: Redaction | None = None
+    """Of a Redact."""
     replacement: Replacement | None = None
     undoes: str = ""
     """Key of the request that an Undo takes back; "": it is not an Undo."""
@@ -322,7 +355,7 @@ class RestatementRequest(Document):
 
     @property
     def conditions(self) -> tuple[ConditionRef, ...]:
-        """Of `rows`; empty: it is no Erase by records."""
+        """Of `rows`; empty: it names no records."""
         return self.rows.conditions if self.rows is not None else ()
 
     @property
@@ -332,8 +365,8 @@ class RestatementRequest(Document):
 
     @property
     def searches(self) -> bool:
-        """Whether it removes rows that the run finds by their values."""
-        return self.rows is not None or self.by_keys
+        """Whether it removes or redacts rows that the run finds by their values."""
+        return self.rows is not None or self.by_keys or self.redact is not None
 
 
 class RestatementGroupSpec(Document):
@@ -453,7 +486,7 @@ class RunSpec(Document):
 
     @property
     def erases_by_values(self) -> bool:
-        """Whether it erases records by values, which are personal data, and of which the ledger keeps a keyed digest."""
+        """Whether it erases or redacts records by values: personal data, of which the ledger keeps a keyed digest."""
         return self.restatement is not None and any(r.rows is not None for r in self.restatement.requests)
 
     @property

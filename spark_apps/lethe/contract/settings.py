@@ -283,6 +283,8 @@ class Operation(StrEnum):
     """Delete batches."""
     ERASE = "Erase"
     """Delete batches or records, and prove that their bytes are gone."""
+    REDACT = "Redact"
+    """Replace values of columns in records or batches, and prove that the bytes of the old values are gone."""
     UNDO = "Undo"
     """Take a Revert back."""
     APPROVE = "Approve"
@@ -294,21 +296,44 @@ class Operation(StrEnum):
         match self:
             case Operation.REVERT | Operation.ERASE | Operation.UNDO | Operation.APPROVE:
                 return True
-            case Operation.REPLAY:
+            case Operation.REPLAY | Operation.REDACT:
                 return False
             case _:
                 assert_never(self)
 
     @property
     def always_evicts(self) -> bool:
-        """Whether its rows must be deleted from storage even if the request has no deadline."""
+        """Whether its rows or values must be deleted from storage even if the request has no deadline."""
         match self:
-            case Operation.ERASE:
+            case Operation.ERASE | Operation.REDACT:
                 return True
             case Operation.REPLAY | Operation.REVERT | Operation.UNDO | Operation.APPROVE:
                 return False
             case _:
                 assert_never(self)
+
+    @property
+    def done(self) -> str:
+        """What happens to rows that it finds by their values, for messages such as "Nothing was erased."."""
+        match self:
+            case Operation.ERASE:
+                return "erased"
+            case Operation.REDACT:
+                return "redacted"
+            case Operation.REPLAY | Operation.REVERT | Operation.UNDO | Operation.APPROVE:
+                return "changed"
+            case _:
+                assert_never(self)
+
+
+class RedactionMethod(StrEnum):
+    """What a Redact writes instead of the values of a column."""
+
+    # Not "Null": YAML reads that as no value.
+    SET_NULL = "SetNull"
+    CONSTANT = "Constant"
+    KEYED_HASH = "KeyedHash"
+    """HMAC-SHA-256 in hex."""
 
 
 def _known(value: Any) -> Any:

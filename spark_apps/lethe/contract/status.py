@@ -535,6 +535,8 @@ class RestatementResult(ApiModel):
     """Of an Erase by records, or by the keys of a replacement: rows that were removed from data files, including rows of deleted
     batches.
     """
+    rows_redacted: int | None = None
+    """Of a Redact: rows whose values were replaced, including rows of deleted batches."""
     tombstones_removed: int | None = None
     """Of an Undo: tombstones that it removed from the ledger."""
     rows_restored: int | None = None
@@ -544,7 +546,7 @@ class RestatementResult(ApiModel):
 
 
 class ErasureStatus(ApiModel):
-    """The state of the erasure, for an Erase or if evictBySeconds is set. The condition Erased summarizes it."""
+    """The state of the erasure, for an Erase or a Redact, or if evictBySeconds is set. The condition Erased summarizes it."""
 
     due_time: Time | None = None
     """When the bytes must be gone."""

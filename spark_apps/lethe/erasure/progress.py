@@ -122,6 +122,11 @@ class OpenErasure:
     )
 
     @property
+    def names_batches(self) -> bool:
+        """Whether its request says by batch ids which rows it is about, as a Redact of whole batches does, too."""
+        return not self.by_records or (self.result.redaction is not None and bool(self.result.redaction.batch_ids))
+
+    @property
     def key(self) -> str:
         """The key of the request, which contains the namespace and the name of the Restatement."""
         return self.erasure.restatement

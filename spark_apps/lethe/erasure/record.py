@@ -271,13 +271,14 @@ def record(
         "restatement": {
             "key": open_erasure.key,
             "operation": result.operation or "",
-            "named-by": "records" if open_erasure.by_records else "batches",
-            "batches": len(result.batch_ids),
+            "named-by": "batches" if open_erasure.names_batches else "records",
+            "batches": len(result.named_batch_ids),
             "rows-deleted": result.rows_deleted,
             "rows-erased": result.rows_erased,
             "snapshot-id": result.snapshot_id,
             "committed-time": _text(result.committed_time),
             "due-time": _text(erasure.evict_by),
+            **_redaction(result),
         },
         "request": _request(result, batch_ids_digest),
         "purge": {"snapshot-id": erasure.purged_by, "seen-time": _text(erasure.purged_time)},
@@ -308,6 +309,18 @@ def record(
     content = canonical(document)
     digest = hashlib.sha256(content).hexdigest()
     return Record(f"{file_prefix(open_erasure.key)}{digest[:16]}.json", content, digest)
+
+
+def _redaction(result: RequestResult) -> dict[str, Any]:
+    """What the record of a Redact says in addition: names, and no values."""
+    redaction = result.redaction
+    if redaction is None:
+        return {}
+    columns = [{"column": c.column, "method": c.method} for c in redaction.columns]
+    return {
+        "rows-redacted": result.rows_redacted,
+        "redaction": {"columns": columns, "hash-key": redaction.hash_key or None},
+    }
 
 
 def _named(objects: Sequence[str]) -> list[str]:

@@ -46,6 +46,16 @@ class ValueKind:
     scale: int = 0
     """The scale of a decimal."""
 
+    @property
+    def is_time(self) -> bool:
+        """Whether its values are points in time."""
+        return self.type in (ValueType.TIMESTAMP, ValueType.TIMESTAMPTZ)
+
+    @property
+    def is_uuid(self) -> bool:
+        """Whether its values are UUIDs."""
+        return self.type is ValueType.UUID
+
     @classmethod
     def of(cls, iceberg_type: str) -> "ValueKind | None":
         """The kind of a type; None: it is not supported, because equality of its values is not exact or not useful."""
@@ -109,12 +119,22 @@ def _decoded(stored: bytes) -> str | None:
         return None
 
 
-def parse_values(content: bytes, kind: ValueKind, column: str, where: str) -> Values:
+def parse_value(text: str, kind: ValueKind) -> Value:
+    """Parse one value.
+
+    Raises:
+        ValueError, ArithmeticError: It is not of this kind. Their text may contain the value.
+    """
+    return _PARSERS[kind.type](text, kind)
+
+
+def parse_values(content: bytes, kind: ValueKind, column: str, where: str, done: str = "erased") -> Values:
     """Parse a file with one value per line. Skips blank lines; spaces in a line belong to the value.
 
     Args:
         column: Its name, for errors.
         where: The Restatement and the list, for errors.
+        done: What did not happen, for errors.
 
     Raises:
         InputError: `InvalidValues`: no values or too many, not UTF-8, or not of the column's type. Names the line.
@@ -122,26 +142,25 @@ def parse_values(content: bytes, kind: ValueKind, column: str, where: str) -> Va
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError("InvalidValues", f"{where} are not UTF-8 text. Nothing was erased.") from None
+        raise InputError("InvalidValues", f"{where} are not UTF-8 text. Nothing was {done}.") from None
     lines = [(n, line.removesuffix("\r")) for n, line in enumerate(text.split("\n"), 1)]
     numbered_lines = [(n, line) for n, line in lines if line.strip()]
     if not numbered_lines:
-        raise InputError("InvalidValues", f"{where} are empty. Write one value per line. Nothing was erased.")
+        raise InputError("InvalidValues", f"{where} are empty. Write one value per line. Nothing was {done}.")
     if len(numbered_lines) > MAX_VALUES:
         raise InputError(
             "InvalidValues",
             f"{where}: found {len(numbered_lines)} values, expected at most {MAX_VALUES}. Divide them among several "
-            "Restatements. Nothing was erased.",
+            f"Restatements. Nothing was {done}.",
         )
-    parse = _PARSERS[kind.type]
     values: set[Any] = set()
     for n, line in numbered_lines:
         try:
-            values.add(parse(line, kind))
+            values.add(parse_value(line, kind))
         except (ValueError, ArithmeticError):  # its text contains the value
             raise InputError(
                 "InvalidValues",
-                f"{where}: line {n} is not a value of column {column}: expected {described(kind)}. Nothing was erased.",
+                f"{where}: line {n} is not a value of column {column}: expected {described(kind)}. Nothing was {done}.",
             ) from None
     return Values(kind, tuple(sorted(values)))
 

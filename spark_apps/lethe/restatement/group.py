@@ -188,7 +188,7 @@ class GroupPlan:
     adds: tuple[str, ...]
     """Keys of those whose replacement's rows must be added in the same commit."""
     erases: tuple[str, ...] = ()
-    """Keys of those whose rows must be removed from data files in the same commit."""
+    """Keys of those whose rows must be removed or redacted in data files in the same commit."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class GroupFindings:
     aside: Mapping[str, RequestResult] = field(default_factory=dict)
     """Refused and postponed requests. Requests that depend on a postponed one are postponed too."""
     erased: Mapping[str, ErasedRows] = field(default_factory=dict)
-    """Erases by records, and replacements with key columns, whose rows the run has searched for."""
+    """Erases by records, replacements with key columns, and Redacts, whose rows the run has searched for."""
 
 
 def plan_group(
@@ -230,12 +230,14 @@ def plan_group(
     late: dict[Thing, str] = {}
     coming: dict[Thing, str] = {}
     undos: list[str] = []
+    redacts: list[RestatementRequest] = []
     for request in in_order({r.key: r for r in requests}.values(), place_of):
         place = place_of(request)
         out = None
         if request.key not in ledger.requests:
             out = findings.aside.get(request.key) or _waits(request, place, late | coming)
             out = out or (_waits_for_rows(request, adds, undos) if request.searches else None)
+            out = out or _waits_for_redaction(request, redacts)
         if out is None:
             rows = findings.written.get(request.key, _TO_COME)
             try:
@@ -257,6 +259,7 @@ def plan_group(
             adds += [request.key] if planned.add_replacement else []
             coming |= dict.fromkeys(place.creates, request.name) if masking and planned.add_replacement else {}
             erases += [request.key] if planned.erase_rows else []
+            redacts += [request] if request.redact is not None else []
     size = len(carried_out)
     results |= {key: results[key].model_copy(update={"group_size": size}) for key in carried_out}
     delta = _with_size(folding.delta, carried_out, size)
@@ -309,11 +312,36 @@ def _waits_for_rows(request: RestatementRequest, adds: Sequence[str], undos: Seq
         if adds
         else f"batches that Restatement {dependency} allows to be promoted"
     )
-    verb = "replaces" if request.by_keys else "erases"
+    verb = "replaces" if request.by_keys else "redacts" if request.redact is not None else "erases"
     text = (
         f"Restatement {request.name} {verb} rows that may be in {place}, and waits until that Restatement is committed."
     )
     return set_aside(request, Verdict("WaitingForRestatement", text, transient=True))
+
+
+def _waits_for_redaction(request: RestatementRequest, redacts: Sequence[RestatementRequest]) -> RequestResult | None:
+    """The result of a request that searches a column that a Redact before it changes; None: there is none.
+
+    One pass finds the rows of all requests of a commit, so it would find them by the old values.
+    """
+    names = [c.column for c in request.conditions]
+    # A lookup may be in this same table.
+    names += [name for c in request.conditions if c.via is not None for name in (c.via.from_column, c.via.to_column)]
+    names += request.replacement.key_columns if request.replacement is not None else ()
+    for earlier in redacts:
+        redacted = [c.column for c in earlier.redact.columns] if earlier.redact is not None else []
+        if any(_overlap(a, b) for a in redacted for b in names):
+            text = (
+                f"Restatement {request.name} searches a column that Restatement {name_of(earlier.key)} redacts, and waits until "
+                "that Restatement is committed."
+            )
+            return set_aside(request, Verdict("WaitingForRestatement", text, transient=True))
+    return None
+
+
+def _overlap(a: str, b: str) -> bool:
+    """Whether one of two columns is the other or a part of it, by their full names."""
+    return f"{a}.".startswith(f"{b}.") or f"{b}.".startswith(f"{a}.")
 
 
 def _fetch(ledger: Ledger, requests: Sequence[RestatementRequest], field_id: int) -> None:
@@ -354,7 +382,7 @@ def plan_dry_run(
 
     Args:
         files: The live data files of the head.
-        searched: For an Erase by records: the data files that may contain one of the values; None: any other request.
+        searched: For an Erase or a Redact by records: the data files that may contain one of the values; None: any other request.
 
     Returns:
         A successful result with `plan`, or a result with the reason why the request would be refused.

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final, assert_never
 
 from lethe.base.errors import InputError
-from lethe.contract.result import LISTED_AT_MOST, RequestResult
+from lethe.contract.result import LISTED_AT_MOST, RecordedRedaction, RedactedColumn, RequestResult
 from lethe.contract.run import Provenance, Replacement, RestatementRequest
 from lethe.contract.settings import Operation
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger, RequestEntry, get_many
@@ -24,7 +24,7 @@ from lethe.ledger.tombstone import (
     Erasure,
     Tombstone,
 )
-from lethe.restatement.unknown import refuse_unknown
+from lethe.restatement.unknown import refuse_absent, refuse_unknown
 
 KEY_BYTES_AT_LEAST: Final = 16
 CLOCKS_DIFFER: Final = timedelta(minutes=10)
@@ -37,7 +37,8 @@ def remembered(
     """The entry of a request in the next version of this ledger.
 
     The ledger stores all batch ids of a request. An Undo names only the request, and so finds the ids without reading all batches
-    of the table. A reported result does not contain them.
+    of the table. A reported result does not contain them. Those of a Redact are in `redaction`: the rows of its batches stay, and
+    nothing that deals with deleted batches may find them.
     """
     replacement = None if result.replacement_withheld else request.replacement
     kept = result.model_copy(
@@ -45,7 +46,7 @@ def remembered(
             "replacement_uri": replacement.uri if replacement is not None else None,
             "replacement_batch_id": replacement.batch_id if replacement is not None else None,
             "operation": request.operation,
-            "batch_ids": tuple(dict.fromkeys(request.batch_ids)),
+            "batch_ids": () if result.redaction is not None else tuple(dict.fromkeys(request.batch_ids)),
             "ledger_version": ledger.version + 1,
             "provenance": request.provenance,
         }
@@ -79,7 +80,8 @@ def reported(result: RequestResult) -> RequestResult:
     The list of batch ids may be long, and the user knows it.
     """
     only_in_ledger = ("values_digest", "ledger_version", "provenance", "replacement_uri", "replacement_batch_id")
-    return result.model_copy(update={"batch_ids": (), **dict.fromkeys(only_in_ledger)})
+    redaction = result.redaction and result.redaction.model_copy(update={"batch_ids": ()})
+    return result.model_copy(update={"batch_ids": (), "redaction": redaction, **dict.fromkeys(only_in_ledger)})
 
 
 def name_of(key: str) -> str:
@@ -116,7 +118,7 @@ def _distinct_lines(content: bytes) -> bytes:
 
 
 def refuse_other_values(request: RestatementRequest, before: RequestResult) -> None:
-    """Refuse an Erase by records whose key is in the ledger, unless its values are those that were erased.
+    """Refuse an Erase or a Redact by records whose key is in the ledger, unless its values are those of that time.
 
     Args:
         before: The result in the ledger.
@@ -134,7 +136,7 @@ def refuse_other_values(request: RestatementRequest, before: RequestResult) -> N
     if now and then and now.partition(":")[0] == then.partition(":")[0]:
         raise InputError(
             "ValuesChanged",
-            f"{where}: the values differ from those of {done}. Nothing was searched or erased. {name} for "
+            f"{where}: the values differ from those of {done}. Nothing was searched or {request.operation.done}. {name} for "
             "these values.",
         )
     why = (
@@ -146,7 +148,7 @@ def refuse_other_values(request: RestatementRequest, before: RequestResult) -> N
     )
     raise InputError(
         "ValuesNotComparable",
-        f"{where}: the values cannot be compared with those of {done}: {why}. Nothing was erased. {name} to "
+        f"{where}: the values cannot be compared with those of {done}: {why}. Nothing was {request.operation.done}. {name} to "
         "search for them.",
     )
 
@@ -166,8 +168,8 @@ def plan_undo(ledger: Ledger, request: RestatementRequest, field_id: int, run: s
     promoted later. Rows that another writer added with its batch id become visible again.
 
     Raises:
-        InputError: UnknownRestatement. NotUndoable, for a Replay, an Erase, an Undo, or a request that is already undone. For
-            one of its batches AlreadyReplaced, AlreadyPurged, HeldByAnother or ErasedSince.
+        InputError: UnknownRestatement. NotUndoable, for any request but a Revert, and for one that is already undone. For one of
+            its batches AlreadyReplaced, AlreadyPurged, HeldByAnother or ErasedSince.
     """
     where = f"Restatement {request.name}: spec.undoes"
     entry = ledger.requests.get(request.undoes)
@@ -226,6 +228,11 @@ def _check_undoable(where: str, undone: RequestResult) -> None:
             text = (
                 f"{where} names the Erase {undone.name}. An Erase cannot be undone, even if the bytes still "
                 "exist. If it was a mistake, load the rows again under a new batch id."
+            )
+        case Operation.REDACT:
+            text = (
+                f"{where} names the Redact {undone.name}. A Redact cannot be undone, even if the bytes of the old values still "
+                "exist: they are to go. If it was a mistake, replay the rows with a batch that contains the values."
             )
         case Operation.UNDO | Operation.APPROVE | None:
             text = (
@@ -287,7 +294,7 @@ def _check_erased(where: str, ledger: Ledger, entry: RequestEntry, to_come: Sequ
     raise InputError(
         "ErasedSince",
         f"{where} names {name}, which reverted batch {to_come[0]!r} before it was promoted. Restatement "
-        f"{erase} has erased records since then, and did not search the files that the buffer may hold under "
+        f"{erase} has erased or redacted records since then, and did not search the files that the buffer may hold under "
         "that id. Nothing was undone. Write these rows to the buffer under a new batch id.",
     )
 
@@ -342,11 +349,13 @@ class ReplacementRows:
 
 @dataclass(frozen=True)
 class ErasedRows:
-    """The rows that a run found by the values of an Erase by records, or by the keys of a replacement."""
+    """The rows that a run found for an Erase by records, by the keys of a replacement, or for a Redact."""
 
     rows: int
     field_id: int
-    """Iceberg field id of the column with the values, or of the first key column."""
+    """Iceberg field id of the column with the values, of the first key column, or of the first redacted column. Never of the
+    batch column: its erasure would be that of whole batches.
+    """
 
 
 @dataclass(frozen=True)
@@ -365,7 +374,7 @@ class Restated:
     add_replacement: bool = False
     """The commit must also add the replacement's files."""
     erase_rows: bool = False
-    """The commit must also remove rows from data files."""
+    """The commit must also remove or redact rows in data files."""
 
 
 def check_request(request: RestatementRequest) -> None:
@@ -379,7 +388,7 @@ def check_request(request: RestatementRequest) -> None:
             takes_replacement, takes_undoes, takes_rows = True, False, False
         case Operation.REVERT | Operation.APPROVE:
             takes_replacement, takes_undoes, takes_rows = False, False, False
-        case Operation.ERASE:
+        case Operation.ERASE | Operation.REDACT:
             takes_replacement, takes_undoes, takes_rows = False, False, True
         case Operation.UNDO:
             takes_replacement, takes_undoes, takes_rows = False, True, False
@@ -403,11 +412,18 @@ def check_request(request: RestatementRequest) -> None:
             "undoes a Restatement as a whole.",
         )
     if request.rows is not None and not takes_rows:
-        raise InputError("InvalidSpec", f"Restatement {request.name}: only spec.operation Erase accepts spec.rows.")
+        raise InputError(
+            "InvalidSpec", f"Restatement {request.name}: only spec.operation Erase and Redact accept spec.rows."
+        )
     if takes_rows and bool(request.batch_ids) == (request.rows is not None):
         raise InputError(
             "InvalidSpec",
-            f"Restatement {request.name}: spec.operation Erase requires either spec.batchIds or spec.rows.",
+            f"Restatement {request.name}: spec.operation {request.operation} requires either spec.batchIds or spec.rows.",
+        )
+    if (request.operation is Operation.REDACT) != (request.redact is not None):
+        raise InputError(
+            "InvalidSpec",
+            f"Restatement {request.name}: spec.operation Redact requires spec.redact, and no other operation accepts it.",
         )
     if request.replacement is not None:
         _check_keys(request, request.replacement)
@@ -452,7 +468,8 @@ def plan_restatement(
 
     Args:
         replacement: The written rows of a Replay; None: a dry run, or no Replay.
-        erased: The rows found for an Erase by records, or by the keys of the replacement; None: a dry run, or no such request.
+        erased: The rows found for an Erase by records, by the keys of the replacement, or for a Redact; None: a dry run, or no
+            such request.
 
     Raises:
         InputError: AlreadyReplaced, ReplacementAlreadyPromoted, UnknownBatches, NotHeld, ErasedSince, and those of
@@ -471,7 +488,10 @@ def plan_restatement(
         case Operation.APPROVE:
             return _approve(ledger, request, field_id, run, now)
         case Operation.ERASE if request.rows is not None:
-            return _erase_rows(ledger, request, erased or ErasedRows(0, field_id), run, now)
+            return _change_rows(ledger, request, erased or ErasedRows(0, field_id), run, now)
+        case Operation.REDACT:
+            refuse_absent(ledger, request, scope.in_files)
+            return _change_rows(ledger, request, erased or ErasedRows(0, field_id), run, now)
         case Operation.ERASE:
             state = BatchState.ERASED
         case Operation.REVERT:
@@ -595,29 +615,43 @@ def _check_not_erased(name: str, ledger: Ledger, held: Iterable[BatchEntry], fie
                 raise InputError(
                     "ErasedSince",
                     f"Restatement {name}: batch {batch.id!r} is held since {batch.time:%Y-%m-%dT%H:%MZ}. Restatement "
-                    f"{name_of(erase.key)} has erased records since then, and did not search its files. Nothing was approved. "
-                    "Write its rows to the buffer under a new batch id, without the erased records.",
+                    f"{name_of(erase.key)} has erased or redacted records since then, and did not search its files. Nothing "
+                    "was approved. Write its rows to the buffer under a new batch id, without these records or values.",
                 )
 
 
-def _erase_rows(ledger: Ledger, request: RestatementRequest, erased: ErasedRows, run: str, now: datetime) -> Restated:
-    """Plan an Erase by records. It adds no tombstones and changes no batch: the commit itself removes the rows."""
+def _change_rows(ledger: Ledger, request: RestatementRequest, found: ErasedRows, run: str, now: datetime) -> Restated:
+    """Plan an Erase by records, or a Redact. It adds no tombstones and changes no batch: the commit itself changes the rows."""
     result = RequestResult(
         key=request.key,
         name=request.name,
         succeeded=True,
         operation=request.operation,
         committed_time=now,
-        rows_erased=erased.rows,
+        rows_erased=found.rows if request.redact is None else 0,
+        rows_redacted=found.rows if request.redact is not None else 0,
+        redaction=_recorded(request),
+        batch_ids_count=len(dict.fromkeys(request.batch_ids)) if request.batch_ids_sha256 else None,
+        batch_ids_sha256=request.batch_ids_sha256 or None,
         requested_time=request.creation_time,
         values_digest=(request.rows.values_digest if request.rows is not None else None) or None,
     )
     delta = Delta(
         run,
         set_requests=(remembered(ledger, request, result, run, now),),
-        set_erasures=(Erasure(request.key, erased.field_id, _due(request, now)),),
+        set_erasures=(Erasure(request.key, found.field_id, _due(request, now)),),
     )
     return Restated(delta, result, erase_rows=True)
+
+
+def _recorded(request: RestatementRequest) -> RecordedRedaction | None:
+    """What the ledger and the record say about a Redact: names, and no values."""
+    if request.redact is None:
+        return None
+    columns = tuple(RedactedColumn(column=c.column, method=c.method) for c in request.redact.columns)
+    return RecordedRedaction(
+        columns=columns, hash_key=request.redact.hash_key, batch_ids=tuple(dict.fromkeys(request.batch_ids))
+    )
 
 
 def _due(request: RestatementRequest, now: datetime) -> datetime | None:

@@ -52,6 +52,28 @@ def refuse_unknown(ledger: Ledger, request: RestatementRequest, absent: Collecti
     )
 
 
+def refuse_absent(ledger: Ledger, request: RestatementRequest, in_files: Collection[str]) -> None:
+    """Refuse a Redact that names batches that are not in the table: it would redact nothing of those that are promoted later.
+
+    Args:
+        in_files: Ids of which data files hold rows.
+
+    Raises:
+        InputError: `UnknownBatches`.
+    """
+    distinct_ids = dict.fromkeys(request.batch_ids)
+    known = get_many(ledger.batches, distinct_ids)
+    absent = [i for i in distinct_ids if i not in in_files and not (i in known and known[i].blocks_promotion)]
+    if not absent:
+        return
+    named = "" if request.batch_ids_sha256 else f": {_named(absent, _similar(ledger, absent))}"
+    raise InputError(
+        UNKNOWN_BATCHES,
+        f"Restatement {request.name}: {len(absent)} of {len(distinct_ids)} batch ids are not in the table{named}. Nothing was "
+        "redacted. Correct the ids in a new Restatement, or create it after these batches are promoted.",
+    )
+
+
 def _not_in(ledger: Ledger, ids: Iterable[str]) -> list[str]:
     distinct_ids = dict.fromkeys(ids)
     known = get_many(ledger.batches, distinct_ids)

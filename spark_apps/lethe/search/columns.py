@@ -78,12 +78,12 @@ def require_columns(request: RestatementRequest, schema: Schema, batch_field_id:
 def erased_column(
     request: RestatementRequest, condition: ConditionRef, schema: Schema, batch_field_id: int, table: str
 ) -> SearchableColumn:
-    """The column whose values name records of an Erase, by its current name.
+    """The column whose values name records of an Erase or a Redact, by its current name.
 
     Raises:
         InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec.
     """
-    use = ColumnUse(f"Restatement {request.name}: {condition.field}.column", "erased")
+    use = ColumnUse(f"Restatement {request.name}: {condition.field}.column", request.operation.done)
     return searchable_column(schema, batch_field_id, table, use, condition.column)
 
 

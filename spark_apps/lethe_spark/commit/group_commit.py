@@ -58,7 +58,7 @@ class Replacements:
 
 @dataclass(frozen=True)
 class Erased:
-    """Rows that Erases by records, and replacements with keys, delete from data files. Written and not yet committed."""
+    """Rows that Erases by records, replacements with keys, and Redacts take out of data files. Written and not yet committed."""
 
     rows: Mapping[str, ErasedRows] = field(default_factory=dict)
     """The rows of each request, by its key."""
@@ -67,15 +67,15 @@ class Erased:
     taken_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The data files that lose rows, by path, each with the names of the native deletes it had when it was searched."""
     vectors: DeleteChanges | None = None
-    """The deletion vectors of the rows. None: the files are rewritten instead."""
+    """The deletion vectors of the rows. None: the files are rewritten instead, or there are no rows."""
     removed: tuple[DataFile, ...] = ()
     """Files that are removed."""
     dangling: tuple[Any, ...] = field(default=(), repr=False)
     """Iceberg's position deletes of the removed files only."""
     survivors: tuple[DataFile, ...] = ()
-    """Files with the remaining rows of the removed ones."""
+    """Files with the remaining rows of the removed ones. With deletion vectors: with the redacted rows."""
     partitions: frozenset[str | None] = frozenset()
-    """Partitions of the removed files. None in it: an unknown one."""
+    """Partitions of the files that the rows of `survivors` come from. None in it: an unknown one."""
     beside: frozenset[str] = frozenset()
     """Batches with erased rows that deletes by position had hidden already. An Undo may not show these batches again."""
 
@@ -87,14 +87,14 @@ class Erased:
     def change(self, added: tuple[DataFile, ...], head_id: int | None) -> Change:
         """The change of the table for this head, with new data files."""
         if self.vectors is not None and head_id is not None:
-            return RowDelta(self.vectors, added, head_id)
+            return RowDelta(self.vectors, (*self.survivors, *added), head_id)
         if self.removed and head_id is not None:
             return Overwrite(self.removed, (*self.survivors, *added), head_id, self.dangling)
         return Append(added) if added else LedgerOnly()
 
 
 class Eraser(Protocol):
-    """Finds the rows of Erases by records, and the rows with the keys of replacements."""
+    """Finds the rows of Erases by records, with the keys of replacements, and of Redacts."""
 
     def erase(self, requests: Sequence[RestatementRequest], base: Base, written: Replacements) -> Erased:
         """Write the deletes for this base, without committing them. Requests that cannot be searched are set aside.

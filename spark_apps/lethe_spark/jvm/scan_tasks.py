@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from lethe.base.errors import ConflictError
+from lethe.base.names import ROW_ID_COLUMNS
 from pyspark.sql import DataFrame, SparkSession
 
 from lethe_spark.jvm.data_files import DataFile, described, tasks_of
@@ -21,6 +22,10 @@ from lethe_spark.jvm.gateway import each, java_list, jvm, table_cache
 from lethe_spark.jvm.spark_table import SparkTable, quoted, quoted_path
 from lethe_spark.jvm.table import writing_as
 
+LOCATION_COLUMNS: Final = {"_file": "string", "_pos": "bigint"}
+"""Iceberg's columns that say where a row is, with their types."""
+_OUTPUT: Final = 1
+"""The index of the columns among the parts of Spark's `DataSourceV2Relation`."""
 FILE_SET: Final = "rewritten-file-scan-task-set-id"
 SCAN_SET: Final = "scan-task-set-id"
 _VARIANT: Final = re.compile(r"\bvariant\b")
@@ -87,6 +92,22 @@ class ScannedFiles:
     group: str
     tasks: tuple[Any, ...] = ()
     """Iceberg's."""
+
+    @property
+    def located(self) -> DataFrame:
+        """The rows with the columns `_file` and `_pos`: the path of the file, and the position in it.
+
+        In format version 3 the rows have `_row_id`. Spark then takes these columns for all metadata columns that there are, and
+        finds no others by name, so they are added to its relation.
+        """
+        if ROW_ID_COLUMNS[0] not in self.frame.columns:
+            return self.frame.select("*", *LOCATION_COLUMNS)
+        spark, relation = self.frame.sparkSession, self.frame._jdf.queryExecution().analyzed()
+        api = jvm(spark).org.apache.spark.sql
+        types = api.types.StructType.fromDDL(", ".join(f"{name} {kind}" for name, kind in LOCATION_COLUMNS.items()))
+        parts = [relation.productElement(n) for n in range(int(relation.productArity()))]
+        parts[_OUTPUT] = relation.output().appendedAll(api.catalyst.types.DataTypeUtils.toAttributes(types))
+        return DataFrame(api.classic.Dataset.ofRows(spark._jsparkSession, relation.copy(*parts)), spark)
 
     def close(self) -> None:
         """Remove the scan tasks and the table from the registries of the JVM. `frame` cannot be read any more."""

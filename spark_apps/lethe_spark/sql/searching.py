@@ -285,6 +285,20 @@ def require_every_row(table: str, files: Iterable[DataFile], counts: RowCounts) 
         )
 
 
+def require_found(table: str, expected: int, counts: RowCounts) -> None:
+    """Check that a rewrite of certain rows has found all of them.
+
+    Raises:
+        ConflictError: `RowsDiffer`.
+    """
+    if counts.kept != expected:
+        raise ConflictError(
+            "RowsDiffer",
+            f"{table}: {expected} rows were found that are to be written again, and Spark read {counts.kept} of them. "
+            "Nothing was committed. The run tries again.",
+        )
+
+
 def require_written(table: str, expected: int, added: Iterable[DataFile]) -> None:
     """Check that the new files have as many rows as should be left.
 

@@ -206,7 +206,7 @@ def _evidence(
     table = {"name": facts.name, "uuid": facts.uuid, "location": facts.location}
     files = [f for f in seen.files.values() if claim.key in f.restatements]
     snapshots = sorted(expired) if claim.erasure.evict_by is not None else ()
-    digest = "" if claim.by_records else batch_ids_digest(claim.result.batch_ids)
+    digest = batch_ids_digest(claim.result.named_batch_ids) if claim.names_batches else ""
     return record(claim, table, files, verification, snapshots, digest)
 
 

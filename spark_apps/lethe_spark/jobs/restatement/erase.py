@@ -1,4 +1,7 @@
-"""Finds the rows of Erases by records, and of replacements with keys, in one pass, and deletes them from data files. I/O.
+"""Finds the rows of Erases by records, of replacements with keys, and of Redacts in one pass, and takes them out of files. I/O.
+
+A Redact deletes its rows as an Erase does, and writes them again with other values, in the same commit. They keep their batch
+ids, so that what is done to a batch, before or later, is also done to its redacted rows.
 
 Invariants: every row of a data file counts, also rows that a tombstone or a native delete hides. Values are only in files that
 are mounted into this pod, and in the memory of this run and its workers. No plan, path, message or log contains them.
@@ -26,7 +29,7 @@ from lethe.search.columns import SearchableColumn, erased_column, key_columns
 from lethe.search.covered import LeavingRows
 from lethe.search.positions import AnyWanted, Wanted, WantedKeys, columns_of
 from pyroaring import FrozenBitMap64
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from lethe_spark.commit.group_commit import Erased, Replacements
@@ -34,23 +37,27 @@ from lethe_spark.commit.ledger_commit import Attempts, discard
 from lethe_spark.commit.table_state import Base
 from lethe_spark.jobs.holds import covering, holds_of
 from lethe_spark.jobs.restatement.lookup import Lookups
+from lethe_spark.jobs.restatement.redact import redactable, redaction_of, wanted_batches
 from lethe_spark.jvm.data_files import (
     DataFile,
+    DeleteChanges,
     HiddenRows,
     deleted_of,
     position_deletes_of,
     tasks_by_path,
     write_deletes,
 )
-from lethe_spark.jvm.scan_tasks import scan_files, write_uncommitted
+from lethe_spark.jvm.scan_tasks import LOCATION_COLUMNS, scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext, table_io, table_properties
+from lethe_spark.sql.redacting import RowRedaction, redacted
 from lethe_spark.sql.searching import (
     BatchSearch,
     Search,
     count_of,
     named,
     require_every_row,
+    require_found,
     require_written,
     search,
     search_batches,
@@ -59,7 +66,9 @@ from lethe_spark.sql.searching import (
 Positions = Mapping[str, FrozenBitMap64]
 """Positions of rows, by the path of a data file."""
 _NOTHING: Final = FrozenBitMap64()
-_FILE, _NUMBER, _POSITION = "_lethe_file", "_lethe_number", "_lethe_position"
+_FILE, _NUMBER, _POSITION, _CHOICE = "_lethe_file", "_lethe_number", "_lethe_position", "_lethe_choice"
+_ERASED: Final = 0
+"""The `_CHOICE` of rows that are not written again."""
 BROADCAST_AT_MOST: Final = 5_000_000
 """Spark broadcasts up to this many row positions to each executor."""
 
@@ -78,12 +87,13 @@ def keyed_of(requests: Iterable[RestatementRequest], base: Base) -> dict[str, Ke
     return keyed
 
 
-def unusable_keys(requests: Iterable[RestatementRequest], base: Base) -> dict[str, RequestResult]:
-    """Results of the requests whose key or operation columns cannot be used, by key."""
+def unusable_columns(requests: Iterable[RestatementRequest], base: Base) -> dict[str, RequestResult]:
+    """Results of the requests whose key, operation or redacted columns cannot be used, by key."""
     aside: dict[str, RequestResult] = {}
     for request in requests:
         try:
             _key_columns(request, base)
+            redactable(request, base)
         except InputError as e:
             aside[request.key] = set_aside(request, e.verdict)
     return aside
@@ -106,6 +116,74 @@ def _key_columns(request: RestatementRequest, base: Base) -> list[SearchableColu
     return key_columns(request, base.iceberg.schema(), base.field_id, base.facts.name)
 
 
+@dataclass(frozen=True)
+class FreshRows:
+    """The wanted rows that are not deleted yet."""
+
+    counts: Mapping[str, int]
+    """The number of rows by the key of the request. A row that several requests erase counts for the first one."""
+    taken: Positions
+    """All of them, by the path of their file; only files with such rows."""
+    erased: Positions
+    """Those that are not written again."""
+    redacted: Mapping[tuple[str, ...], Positions]
+    """Those that are, by the keys of the requests that redact them."""
+
+    @classmethod
+    def of(
+        cls, erases: Sequence[str], redacts: Sequence[str], found: Mapping[str, Positions], before: Positions
+    ) -> "FreshRows":
+        """Sort the rows by what happens to them.
+
+        Args:
+            erases, redacts: Keys of requests, in their order.
+            found: Path of a file -> key of the request -> rows.
+            before: The rows that deletes by position hide already.
+        """
+        counts = dict.fromkeys((*erases, *redacts), 0)
+        taken: dict[str, FrozenBitMap64] = {}
+        erased: dict[str, FrozenBitMap64] = {}
+        redacted: dict[tuple[str, ...], dict[str, FrozenBitMap64]] = {}
+        for path, hidden in before.items():
+            gone = _NOTHING
+            for key in erases:
+                new = found[path].get(key, _NOTHING) - hidden - gone
+                counts[key] += len(new)
+                gone |= new
+            chosen: dict[tuple[str, ...], FrozenBitMap64] = {}
+            for key in redacts:
+                rows = found[path].get(key, _NOTHING) - hidden - gone
+                counts[key] += len(rows)
+                chosen = _with_choice(chosen, key, rows)
+            for keys, rows in chosen.items():
+                redacted.setdefault(keys, {})[path] = rows
+            erased |= {path: gone} if gone else {}
+            every = FrozenBitMap64.union(gone, *chosen.values()) if chosen else gone
+            taken |= {path: every} if every else {}
+        return cls(counts, taken, erased, redacted)
+
+    @property
+    def redacted_by_path(self) -> dict[str, FrozenBitMap64]:
+        """All rows that are written again with other values."""
+        rows: dict[str, FrozenBitMap64] = {}
+        for positions in self.redacted.values():
+            for path, some in positions.items():
+                rows[path] = rows.get(path, _NOTHING) | some
+        return rows
+
+
+def _with_choice(
+    chosen: Mapping[tuple[str, ...], FrozenBitMap64], key: str, rows: FrozenBitMap64
+) -> dict[tuple[str, ...], FrozenBitMap64]:
+    """The rows by the keys of their requests, with another request."""
+    after: dict[tuple[str, ...], FrozenBitMap64] = {}
+    for keys, some in chosen.items():
+        parts = {keys: some - rows, (*keys, key): some & rows}
+        after |= {k: part for k, part in parts.items() if part}
+        rows -= some
+    return after | ({(key,): rows} if rows else {})
+
+
 @dataclass
 class RowEraser:
     """Searches each data file once. Rows of a file never change, so after another commit only new files are searched."""
@@ -115,10 +193,14 @@ class RowEraser:
     lookups: Lookups
     _wanted: dict[str, tuple[AnyWanted, ...]] = field(default_factory=dict, repr=False)
     """What is searched for, by the key of the request: rows that meet one of the conditions, or that have one of the keys."""
+    _redactions: dict[str, RowRedaction] = field(default_factory=dict, repr=False)
+    """What is written into the found rows, by the key of the request."""
     _found: dict[str, Mapping[str, FrozenBitMap64]] = field(default_factory=dict)
     """Row positions, by the path of the file, then by the key of the request."""
     _unsure: dict[str, str] = field(default_factory=dict)
     """Why a file cannot be searched, by its path."""
+    _requests: dict[str, RestatementRequest] = field(default_factory=dict)
+    """The Redacts, by key."""
 
     def erase(self, requests: Sequence[RestatementRequest], base: Base, written: Replacements) -> Erased:
         """Find the rows of all requests and write the deletes or the files without these rows. Commits nothing.
@@ -144,34 +226,70 @@ class RowEraser:
             return Erased({key: ErasedRows(0, self._field_id(key)) for key in asked}, aside)
         tasks = tasks_by_path(self.table, taken_out, base.facts.head_id)
         deleted = deleted_of(self.table, tasks, table_io(self.context, self.table.location))
-        fresh, counts = self._fresh(asked, deleted)
-        rows = {key: ErasedRows(counts[key], self._field_id(key)) for key in asked}
-        self.context.reporter.phase(Phase.WRITING, f"{sum(counts.values())} rows to delete from {len(fresh)} files")
+        fresh = FreshRows.of(
+            [key for key in asked if key not in self._redactions],
+            [key for key in asked if key in self._redactions],
+            self._found,
+            {path: hidden.positions for path, hidden in deleted.items()},
+        )
+        rows = {key: ErasedRows(fresh.counts[key], self._field_id(key)) for key in asked}
+        self.context.reporter.phase(
+            Phase.WRITING, f"{sum(fresh.counts.values())} rows to change in {len(fresh.taken)} files"
+        )
         beside = self._hidden_too(base, asked, deleted)
         erased = Erased(rows, aside, taken_out, beside=beside)
-        changing = [tasks[p] for p in fresh]
+        changing = {path: tasks[path] for path in fresh.taken}
+        partitions = frozenset(c.partition for c in hit if c.path in fresh.taken)
         if changing and self.table.format_version >= 3:
-            whole = {path: deleted[path].positions | positions for path, positions in fresh.items()}
-            replaced = [d for path in fresh for d in (*deleted[path].ours, *deleted[path].theirs)]
-            io = table_io(self.context, self.table.location)
-            vectors = write_deletes(self.table, tasks, whole, replaced, self.context.run_id, io)
-            erased = replace(erased, vectors=vectors)
+            written_again = self._redacted_rows(fresh, deleted, base.facts.head_id)
+            self.context.step("after-redact")
+            vectors = self._vectors(changing, fresh, deleted, written_again)
+            moved = partitions if written_again else frozenset()
+            erased = replace(erased, vectors=vectors, survivors=written_again, partitions=moved)
         elif changing:
-            removed = tuple(DataFile.of(task.file()) for task in changing)
+            removed = tuple(DataFile.of(task.file()) for task in changing.values())
             erased = replace(
                 erased,
                 removed=removed,
-                dangling=position_deletes_of(self.table, changing),
+                dangling=position_deletes_of(self.table, changing.values()),
                 survivors=self._survivors(removed, fresh, deleted, base.facts.head_id),
-                partitions=frozenset(c.partition for c in hit if c.path in fresh),
+                partitions=partitions,
             )
         self.context.step("after-erase")
         return erased
+
+    def _field_id(self, key: str) -> int:
+        """As `ErasedRows.field_id`."""
+        redaction = self._redactions.get(key)
+        return self._wanted[key][0].field_id if redaction is None else redaction.columns[0].path.field_id
+
+    def _vectors(
+        self,
+        changing: Mapping[str, Any],
+        fresh: FreshRows,
+        deleted: Mapping[str, HiddenRows],
+        written_again: Sequence[DataFile],
+    ) -> DeleteChanges:
+        """Write the deletion vectors of the files that lose rows.
+
+        Args:
+            written_again: Files that are deleted if the vectors cannot be written.
+        """
+        whole = {path: deleted[path].positions | positions for path, positions in fresh.taken.items()}
+        replaced = [d for path in fresh.taken for d in (*deleted[path].ours, *deleted[path].theirs)]
+        io = table_io(self.context, self.table.location)
+        try:
+            return write_deletes(self.table, changing, whole, replaced, self.context.run_id, io)
+        except Exception:
+            discard(self.table, written_again, Attempts())
+            raise
 
     def still_right(self, erased: Erased, base: Base) -> bool:
         """Whether the same files of this base hold wanted rows, with the same native deletes. Searches files that are new."""
         columns = (c for key in erased.rows for search in self._wanted[key] for c in columns_of(search))
         if any(base.iceberg.schema().find_column_name(c.field_id) is None for c in columns):
+            return False
+        if any(not self._can_redact(key, base) for key in erased.rows):
             return False
         files = self._searched(base, erased.rows)
         if any(c.path in self._unsure for c in files):
@@ -189,11 +307,10 @@ class RowEraser:
         aside: dict[str, RequestResult] = {}
         for request in requests:
             try:
-                searches: tuple[AnyWanted, ...] = (
-                    (wanted_keys(request, base, written.keys.get(request.key)),)
-                    if request.by_keys
-                    else wanted_by(request, base, self.lookups)
-                )
+                searches = self._searches_of(request, base, written)
+                if request.redact is not None:
+                    self._redactions[request.key] = redaction_of(request, base)
+                    self._requests[request.key] = request
             except (InputError, TransientError) as e:
                 aside[request.key] = set_aside(request, e.verdict)
             else:
@@ -203,6 +320,19 @@ class RowEraser:
                     self._found.clear()
                     self._unsure.clear()
         return aside
+
+    def _searches_of(self, request: RestatementRequest, base: Base, written: Replacements) -> tuple[AnyWanted, ...]:
+        if request.by_keys:
+            return (wanted_keys(request, base, written.keys.get(request.key)),)
+        return wanted_by(request, base, self.lookups) if request.rows is not None else (wanted_batches(request, base),)
+
+    def _can_redact(self, key: str, base: Base) -> bool:
+        """Whether the columns of a Redact are the same in this base, and may still be redacted; true of other requests."""
+        redaction = self._redactions.get(key)
+        try:
+            return redaction is None or redaction.columns == redactable(self._requests[key], base)
+        except InputError:
+            return False
 
     def _searched(self, base: Base, keys: Iterable[str]) -> list[CandidateFile]:
         """Search the data files that might hold wanted rows, if they were not searched before.
@@ -227,10 +357,6 @@ class RowEraser:
             self._unsure |= result.unsure
         return files
 
-    def _field_id(self, key: str) -> int:
-        """The field id of the first column that a request searches."""
-        return self._wanted[key][0].field_id
-
     def _hit(self, files: Iterable[CandidateFile], keys: Collection[str]) -> list[CandidateFile]:
         """The files that hold wanted rows."""
         return [c for c in files if not self._found.get(c.path, {}).keys().isdisjoint(keys)]
@@ -252,7 +378,7 @@ class RowEraser:
     def _held(
         self, requests: Sequence[RestatementRequest], files: Sequence[CandidateFile], base: Base
     ) -> dict[str, RequestResult]:
-        """Results of the requests that would remove rows which holds cover, by key. They wait until the holds end.
+        """Results of the requests that would remove or redact rows which holds cover, by key. They wait until the holds end.
 
         A Replay with keys in format version 3 only hides rows, which stay in their data files.
 
@@ -260,7 +386,7 @@ class RowEraser:
             files: Those with wanted rows.
         """
         rewrites = self.table.format_version < NativeDeletes.DELETION_VECTORS.format_version
-        removing = [r for r in requests if r.rows is not None or rewrites]
+        removing = [r for r in requests if r.rows is not None or r.redact is not None or rewrites]
         if not self.context.spec.holds or not removing:
             return {}
         try:
@@ -276,25 +402,6 @@ class RowEraser:
             if names:
                 aside[request.key] = set_aside(request, _held_by(request, names, self.context.spec.holds))
         return aside
-
-    def _fresh(
-        self, keys: Sequence[str], deleted: Mapping[str, HiddenRows]
-    ) -> tuple[dict[str, FrozenBitMap64], dict[str, int]]:
-        """The wanted positions that are not deleted yet, by file, and the number of rows of each request.
-
-        A row that several requests want counts for the first one.
-        """
-        fresh: dict[str, FrozenBitMap64] = {}
-        counts = dict.fromkeys(keys, 0)
-        for path, before in deleted.items():
-            taken = before.positions
-            for key in keys:
-                new = self._found[path].get(key, _NOTHING) - taken
-                counts[key] += len(new)
-                taken = taken | new
-            if taken != before.positions:
-                fresh[path] = taken - before.positions
-        return fresh, counts
 
     def _hidden_too(self, base: Base, asked: Collection[str], deleted: Mapping[str, HiddenRows]) -> frozenset[str]:
         """The reverted batches with a wanted row that deletes by position hide already. An Undo would show this row again."""
@@ -329,27 +436,69 @@ class RowEraser:
         return frozenset(hit if not result.unsure else masked)
 
     def _survivors(
-        self, removed: Sequence[DataFile], fresh: Positions, deleted: Mapping[str, HiddenRows], snapshot_id: int
+        self, removed: Sequence[DataFile], fresh: FreshRows, deleted: Mapping[str, HiddenRows], snapshot_id: int
     ) -> tuple[DataFile, ...]:
-        """Write the remaining rows of the files to new files.
-
-        Then there are no new files.
+        """Write the remaining rows of the files to new files, redacted ones with their new values.
 
         Raises:
             ConflictError: `RowsDiffer`, if the number of rows is wrong.
         """
-        left = {f.path: f.records - len(fresh[f.path]) - len(deleted[f.path].positions) for f in removed}
+        left = {
+            f.path: f.records - len(fresh.erased.get(f.path, _NOTHING)) - len(deleted[f.path].positions)
+            for f in removed
+        }
         paths = [path for path, rows in left.items() if rows]
+        return self._rewritten(paths, snapshot_id, fresh, F.col(_CHOICE).isNull() | (F.col(_CHOICE) != _ERASED))
+
+    def _redacted_rows(
+        self, fresh: FreshRows, deleted: Mapping[str, HiddenRows], snapshot_id: int
+    ) -> tuple[DataFile, ...]:
+        """Write only the redacted rows to new files, with their new values.
+
+        Raises:
+            ConflictError: `RowsDiffer`, if the number of rows is wrong.
+        """
+        again = fresh.redacted_by_path
+        # Equality deletes may hide some of the rows: how many is only known by reading.
+        exact = not any(deleted[path].others for path in again)
+        expected = sum(map(len, again.values())) if exact else None
+        return self._rewritten(list(again), snapshot_id, fresh, F.col(_CHOICE) > _ERASED, expected)
+
+    def _rewritten(
+        self, paths: Sequence[str], snapshot_id: int, fresh: FreshRows, condition: Column, expected: int | None = None
+    ) -> tuple[DataFile, ...]:
+        """Write rows of these files to new files, redacted ones with their new values.
+
+        Args:
+            condition: On `_CHOICE`: which rows to write.
+            expected: How many these are; None: unknown.
+
+        Raises:
+            ConflictError: `RowsDiffer`.
+        """
         if not paths:
             return ()
-        gone = {path: fresh[path] for path in paths}
+        name, survivors = self.table.full_name, tuple[DataFile, ...]()
+        positions = [
+            {p: rows for p, rows in of.items() if p in paths} for of in (fresh.erased, *fresh.redacted.values())
+        ]
+        redactions = [
+            (self._redactions[key], [n for n, keys in enumerate(fresh.redacted, _ERASED + 1) if key in keys])
+            for key in self._redactions
+            if any(key in keys for keys in fresh.redacted)
+        ]
         with scan_files(self.table, paths, snapshot_id) as scanned:
+            columns = [named(c) for c in scanned.frame.columns]
             # How many rows equality deletes hide is only known by reading.
-            counts = count_of(scanned, without_positions(scanned.frame.select("_file", "_pos"), gone))
-            survivors, name = tuple[DataFile, ...](), self.table.full_name
+            located = scanned.located
+            counts = count_of(scanned, with_choices(located.select(*LOCATION_COLUMNS), positions).where(condition))
+            chosen = with_choices(located, positions).where(condition)
+            new = redacted(chosen, _CHOICE, redactions) if redactions else chosen
             try:
                 require_every_row(name, scanned.files, counts)
-                survivors = write_uncommitted(self.table, without_positions(scanned.frame, gone), self.context.run_id)
+                if expected is not None:
+                    require_found(name, expected, counts)
+                survivors = write_uncommitted(self.table, new.select(*columns), self.context.run_id)
                 require_written(name, counts.kept, survivors)
             except ConflictError:
                 discard(self.table, survivors, Attempts())
@@ -359,19 +508,27 @@ class RowEraser:
 
 def _held_by(request: RestatementRequest, names: Collection[str], holds: Iterable[HoldSpec]) -> Verdict:
     by = named_holds(h for h in holds if h.name in names)
-    what = "replace" if request.by_keys else "erase"
-    text = f"rows that it would {what} are covered by {by}. Nothing was removed. It goes on when they are not covered any more."
-    return Verdict(LEGAL_HOLD, f"Restatement {request.name}: {text}", transient=True)
+    what = "replace" if request.by_keys else request.operation.lower()
+    return Verdict(
+        LEGAL_HOLD,
+        f"Restatement {request.name}: rows that it would {what} are covered by {by}. Nothing was {request.operation.done}. It "
+        "goes on when they are not covered any more.",
+        transient=True,
+    )
 
 
 def _not_searchable(request: RestatementRequest, why: str) -> InputError:
-    meant, done = (
-        ("the keys of the replacement", "changed") if request.by_keys else ("the values of spec.rows", "erased")
+    meant = (
+        "the keys of the replacement"
+        if request.by_keys
+        else "the values of spec.rows"
+        if request.rows is not None
+        else "the ids in spec.batchIds"
     )
     return InputError(
         "FileNotSearchable",
         f"Restatement {request.name}: rows with {meant} may be in a data file that cannot be searched: {why}. "
-        f"Rewrite the file with the engine that wrote it. Nothing was {done}.",
+        f"Rewrite the file with the engine that wrote it. Nothing was {request.operation.done}.",
     )
 
 
@@ -395,7 +552,7 @@ def _by_request(found: Mapping[str, FrozenBitMap64]) -> dict[str, FrozenBitMap64
 
 
 def wanted_by(request: RestatementRequest, base: Base, lookups: Lookups) -> tuple[Wanted, ...]:
-    """The rows that a request erases, for each of its conditions. It names the columns by their current names.
+    """The rows that a request names by values, for each of its conditions. It names the columns by their current names.
 
     Raises:
         InputError: ColumnNotFound, ColumnNotSearchable, InvalidSpec, and those of `Lookups`.
@@ -407,25 +564,29 @@ def wanted_by(request: RestatementRequest, base: Base, lookups: Lookups) -> tupl
     return tuple(Wanted.of(at.path.field_id, lookups.values(request, c, at.kind)) for c, at in columns)
 
 
-def without_positions(frame: DataFrame, positions: Positions) -> DataFrame:
-    """The rows of data files without the rows at these positions. Does not compare values, so it works for all column types.
+def with_choices(frame: DataFrame, choices: Sequence[Positions]) -> DataFrame:
+    """The rows of data files with a column `_CHOICE`. Does not compare values, so it works for all column types.
 
     Args:
-        frame: As `scan_files` reads the files.
+        frame: As `ScannedFiles.located`.
+        choices: Sets of rows that have no row in common. `_CHOICE` is the number of the set that contains the row, from 0; null:
+            none does.
     """
     spark, columns = frame.sparkSession, [named(c) for c in frame.columns]
-    paths = list(positions)
+    paths = list(dict.fromkeys(path for positions in choices for path in positions))
+    numbers = {path: number for number, path in enumerate(paths)}
     files = pa.table({_FILE: pa.array(paths, pa.string()), _NUMBER: pa.array(range(len(paths)), pa.int32())})
-    numbers = [pa.repeat(pa.scalar(n, pa.int32()), len(positions[p])) for n, p in enumerate(paths)]
+    parts = [(n, numbers[p], rows) for n, positions in enumerate(choices) for p, rows in positions.items()]
     rows = pa.table(
         {
-            _NUMBER: pa.chunked_array(numbers, pa.int32()),
-            _POSITION: pa.chunked_array([pa.array(list(positions[p]), pa.int64()) for p in paths], pa.int64()),
+            _NUMBER: pa.chunked_array([pa.repeat(pa.scalar(f, pa.int32()), len(r)) for _, f, r in parts], pa.int32()),
+            _POSITION: pa.chunked_array([pa.array(list(r), pa.int64()) for _, _, r in parts], pa.int64()),
+            _CHOICE: pa.chunked_array([pa.repeat(pa.scalar(n, pa.int32()), len(r)) for n, _, r in parts], pa.int32()),
         }
     )
-    gone: Any = spark.createDataFrame(rows)
+    chosen: Any = spark.createDataFrame(rows)
     if rows.num_rows <= BROADCAST_AT_MOST:
-        gone = F.broadcast(gone)
+        chosen = F.broadcast(chosen)
     located = frame.select(*columns, F.col("_file").alias(_FILE), F.col("_pos").alias(_POSITION))
-    numbered = located.join(F.broadcast(spark.createDataFrame(files)), _FILE)
-    return numbered.join(gone, [_NUMBER, _POSITION], "left_anti").select(*columns)
+    numbered = located.join(F.broadcast(spark.createDataFrame(files)), _FILE, "left")
+    return numbered.join(chosen, [_NUMBER, _POSITION], "left").select(*columns, _CHOICE)

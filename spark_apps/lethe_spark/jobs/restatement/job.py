@@ -43,7 +43,7 @@ from lethe_spark.jobs.restatement.erase import (
     keyed_of,
     request_key_of,
     search_key,
-    unusable_keys,
+    unusable_columns,
     wanted_by,
 )
 from lethe_spark.jobs.restatement.lookup import Lookups
@@ -69,7 +69,7 @@ def write_replacements(
         TransientError: The store does not answer.
     """
     context.reporter.phase(Phase.READING, f"{len(requests)} replacements")
-    aside = unusable_keys(requests, base)
+    aside = unusable_columns(requests, base)
     replacements = find_replacements(context, [r for r in requests if r.key not in aside])
     aside |= {r.key: result for r, result in replacements if isinstance(result, RequestResult)}
     sources = [(r, source) for r, source in replacements if isinstance(source, BatchSource)]
@@ -188,7 +188,7 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Res
     absent, unlisted = look_for(base.ledger, requests, in_files, partial(_list_ids, context))
     aside |= unlisted
     base = observe_base(context, table, base)  # it knows the batches that were promoted before the buffer was listed
-    aside |= unusable_keys([r for r in requests if r.key not in aside], base)
+    aside |= unusable_columns([r for r in requests if r.key not in aside], base)
     replays = [r for r in requests if r.replacement is not None and r.key not in aside]
     aside |= {r.key: found for r, found in find_replacements(context, replays) if isinstance(found, RequestResult)}
     lookups = Lookups(context, ValueLists(context.catalog_properties, table.location))

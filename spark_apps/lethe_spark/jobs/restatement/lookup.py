@@ -65,7 +65,8 @@ class Lookups:
         """
         if condition.via is None:
             where = f"Restatement {request.name}: the values of {condition.field}"
-            return parse_values(self.lists.content(request, condition), kind, condition.column, where)
+            content = self.lists.content(request, condition)
+            return parse_values(content, kind, condition.column, where, request.operation.done)
         of = (request.key, condition.field, kind)
         if of not in self._found:
             content = self.lists.content(request, condition)
@@ -77,41 +78,46 @@ class Lookups:
         self, request: RestatementRequest, condition: ConditionRef, via: LookupRef, content: bytes, kind: ValueKind
     ) -> Values:
         where = f"Restatement {request.name}: {condition.field}.via"
+        nothing = f"Nothing was {request.operation.done}."
         table = self._opened(via)
         source, target = (
-            searchable_column(table.schema(), _NONE, via.table, ColumnUse(f"{where}.{end}", "erased"), name)
+            searchable_column(
+                table.schema(), _NONE, via.table, ColumnUse(f"{where}.{end}", request.operation.done), name
+            )
             for end, name in (("from", via.from_column), ("to", via.to_column))
         )
         if target.path.in_list:
             raise InputError(
                 "ColumnNotSearchable",
                 f"{where}.to names {via.to_column}, of which a row has several values because it is in a list; expected a "
-                "column, or a field of structs. Nothing was erased.",
+                f"column, or a field of structs. {nothing}",
             )
         convert = conversion(target.kind, kind)
         if convert is None:
             raise InputError(
                 "IncompatibleColumns",
                 f"{where}.to names {via.to_column} of Dataset {via.dataset}, of type {target.path.type}, whose values cannot be "
-                f"converted exactly to those of {condition.column}: expected {described(kind)}. Nothing was erased.",
+                f"converted exactly to those of {condition.column}: expected {described(kind)}. {nothing}",
             )
         given = f"Restatement {request.name}: the values of {condition.field}"
-        wanted = Wanted.of(source.path.field_id, parse_values(content, source.kind, via.from_column, given))
+        wanted = Wanted.of(
+            source.path.field_id, parse_values(content, source.kind, via.from_column, given, request.operation.done)
+        )
         found: set[Any] = set()
-        for keys in self._keys(where, via, table, source, target, wanted):
+        for keys in self._keys(where, nothing, via, table, source, target, wanted):
             try:
                 found.update(v for key in keys if (v := convert(key)) is not None)
             except (ValueError, ArithmeticError):  # its text contains the key
                 raise InputError(
                     "IncompatibleColumns",
                     f"{where}.to names {via.to_column} of Dataset {via.dataset}, which has a value that is not one of column "
-                    f"{condition.column}: expected {described(kind)}. Nothing was erased. Correct the value in that table.",
+                    f"{condition.column}: expected {described(kind)}. {nothing} Correct the value in that table.",
                 ) from None
             if len(found) > MAX_VALUES:
                 raise InputError(
                     "TooManyKeys",
                     f"{where}: more than {MAX_VALUES} values of {via.to_column} in Dataset {via.dataset} stand for the values of "
-                    "the list. Nothing was erased. Divide the list among several Restatements.",
+                    f"the list. {nothing} Divide the list among several Restatements.",
                 )
         return Values(kind, tuple(sorted(found)))
 
@@ -136,6 +142,7 @@ class Lookups:
     def _keys(
         self,
         where: str,
+        nothing: str,
         via: LookupRef,
         table: Table,
         source: SearchableColumn,
@@ -143,7 +150,7 @@ class Lookups:
         wanted: Wanted,
     ) -> Iterator[tuple[Any, ...]]:
         """The values of the column `to` in the visible rows with a wanted value, as `Values` has them; some more than once."""
-        with _naming(where, via):
+        with _naming(where, nothing, via):
             rows = scan(table, columns=tuple(dict.fromkeys((source.path.top.name, target.path.top.name))))
         files = candidates(table, rows.snapshot_id, {_KEY: wanted})
         if not files:
@@ -158,7 +165,7 @@ class Lookups:
             raise InputError(
                 "FileNotSearchable",
                 f"{where}: rows with the values of the list may be in a data file of Dataset {via.dataset} that cannot be "
-                f"searched: {unsure}. Rewrite the file with the engine that wrote it. Nothing was erased.",
+                f"searched: {unsure}. Rewrite the file with the engine that wrote it. {nothing}",
             )
         if searched.missing:
             raise TransientError(
@@ -166,7 +173,7 @@ class Lookups:
                 f"{where}: a data file of Dataset {via.dataset} was removed while it was searched. The run is tried again.",
             )
         condition = None if source.path.in_list else _narrowed(source.path, wanted.values)
-        with _naming(where, via):
+        with _naming(where, nothing, via):
             narrowed = rows if condition is None else rows.filter(condition)
             for batch in _of_files(narrowed, searched.found.keys()):
                 matching = batch.filter(is_one_of(source.path.of(batch), wanted))
@@ -175,7 +182,7 @@ class Lookups:
 
 
 @contextmanager
-def _naming(where: str, via: LookupRef) -> Iterator[None]:
+def _naming(where: str, nothing: str, via: LookupRef) -> Iterator[None]:
     """Let errors of a read say what it is for. Only this request waits for another table whose ledger is unusable.
 
     Raises:
@@ -187,9 +194,7 @@ def _naming(where: str, via: LookupRef) -> Iterator[None]:
     except LedgerError as e:
         raise TransientError(e.reason, f"{where}: Dataset {via.dataset} cannot be read: {e.message}") from None
     except InputError as e:
-        text = (
-            f"{where}: the table {via.table} of Dataset {via.dataset} cannot be read: {e.message} Nothing was erased."
-        )
+        text = f"{where}: the table {via.table} of Dataset {via.dataset} cannot be read: {e.message} {nothing}"
         raise InputError(e.reason, text) from None
 
 

@@ -1,4 +1,4 @@
-"""Reads the lists of values that name the records of Erases. I/O, with the credentials of the catalog.
+"""Reads the lists of values that name the records of Erases and Redacts. I/O, with the credentials of the catalog.
 
 Invariants: the content of a list is only in this process and in the memory of its workers. No message contains a value. A list at
 a URI is read once in an attempt, so that its digest is that of the values that are searched for.
@@ -47,7 +47,8 @@ class ValueLists:
             content = read_list(where, uri, "InvalidValues", self.properties, self.table_location, LIST_BYTES_AT_MOST)
             if len(content) > LIST_BYTES_AT_MOST:
                 raise InputError(
-                    "InvalidValues", f"{where}: the list has more than {LIST_BYTES_AT_MOST} bytes. Nothing was erased."
+                    "InvalidValues",
+                    f"{where}: the list has more than {LIST_BYTES_AT_MOST} bytes. Nothing was {request.operation.done}.",
                 )
             self._content_by_uri[uri] = content
         return self._content_by_uri[uri]
@@ -55,7 +56,7 @@ class ValueLists:
     def with_digests(
         self, requests: Sequence[RestatementRequest]
     ) -> tuple[tuple[RestatementRequest, ...], dict[str, RequestResult]]:
-        """The requests, in their order, with the digests of the values of Erases by records.
+        """The requests, in their order, with the digests of the values of Erases and Redacts by records.
 
         Returns:
             Also the results of requests whose list at a URI has changed, by key.
@@ -82,18 +83,30 @@ class ValueLists:
 
 
 def _in_pod(request: RestatementRequest, condition: ConditionRef) -> bytes:
+    where = f"Restatement {request.name}: {condition.field}.valuesFrom"
+    secret = (condition.secret, condition.secret_key)
+    return read_mounted(condition.values_file, secret, where, "with one value on each line")
+
+
+def read_mounted(path: str, secret: tuple[str, str], where: str, content: str) -> bytes:
+    """The content of a key of a Secret that is mounted into this pod.
+
+    Args:
+        secret: The name and the key, for the message. Empty: it is a file.
+        where: The Restatement, and its field that names the Secret.
+        content: What the Secret should contain, such as "with one value on each line".
+
+    Raises:
+        TransientError: `SecretNotFound`.
+    """
     try:
-        return Path(condition.values_file).read_bytes()
+        return Path(path).read_bytes()
     except OSError as e:
-        expected = (
-            f"no Secret {condition.secret} with the key {condition.secret_key}"
-            if condition.secret
-            else f"no file {condition.values_file}"
-        )
+        name, key = secret
+        expected = f"no Secret {name} with the key {key}" if name else f"no file {path}"
         raise TransientError(
             "SecretNotFound",
-            f"Restatement {request.name}: {condition.field}.valuesFrom: found {expected} ({type(e).__name__}). Create "
-            "it, with one value on each line. The Restatement waits for it.",
+            f"{where}: found {expected} ({type(e).__name__}). Create it, {content}. The Restatement waits for it.",
         ) from None
 
 
@@ -107,5 +120,5 @@ def _changed(before: RestatementRequest, now: RestatementRequest) -> InputError 
     return InputError(
         "ListChanged",
         f"Restatement {now.name}: spec.rows: the values have changed since they were first read (status.plan.valuesDigest), so "
-        "it is unknown which are meant. Nothing was erased. Create a new Restatement for the new values.",
+        f"it is unknown which are meant. Nothing was {now.operation.done}. Create a new Restatement for the new values.",
     )
