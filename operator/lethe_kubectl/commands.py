@@ -338,20 +338,83 @@ def erase(
         batch = selected(selection, Operation.ERASE, dataset, batch, how)
         _create(manifests.erase_batches(dataset, batch, note), **how)
         return
+    secret, key, new = _values(values, values_from, how)
+    _create(manifests.erase_records(dataset, column, secret, key, note), secret=new, **how)
+
+
+@click.command(cls=ErasingCommand)
+@click.argument("dataset", shell_complete=lookup.datasets)
+@click.argument("batch", nargs=-1)
+@click.option(
+    "--set",
+    "columns",
+    multiple=True,
+    required=True,
+    help=f"What to write into a column or field: {manifests.REDACTION_FORM}. A hash is the HMAC-SHA-256 of the value with the "
+    "key in a Secret. Repeatable.",
+)
+@click.option(
+    "--column",
+    default="",
+    help="Redact the records with certain values in this column, or field such as customer.id.",
+)
+@click.option("--values", type=click.File("r"), help="A file with the values, one per line; - reads standard input.")
+@click.option("--values-from", default="", help="SECRET/KEY of a Secret that has the values, one per line.")
+@selection_options
+@note_options
+@erase_options
+@target_options
+def redact(
+    dataset: str,
+    batch: tuple[str, ...],
+    columns: tuple[str, ...],
+    column: str,
+    values: IO[str] | None,
+    values_from: str,
+    selection: Selection,
+    note: Note,
+    **how: Any,
+) -> None:
+    """Replace values of columns in records or batches of a DATASET, and prove that the bytes of the old ones are gone.
+
+    A Redact cannot be undone. --values puts the values that name the records into a new Secret, as `lethe erase` does.
+    """
+    if bool(batch or selection) == bool(column):
+        raise click.UsageError("Name batches, or a --column with --values or --values-from.")
+    try:
+        redaction = manifests.redaction(columns)
+    except ValueError as e:
+        raise click.UsageError(f"--set: {e}.") from None
+    if not column:
+        if values is not None or values_from:
+            raise click.UsageError("--values and --values-from need --column.")
+        batch = selected(selection, Operation.REDACT, dataset, batch, how)
+        _create(manifests.redact_batches(dataset, batch, redaction, note), **how)
+        return
+    secret, key, new = _values(values, values_from, how)
+    _create(manifests.redact_records(dataset, column, secret, key, redaction, note), secret=new, **how)
+
+
+def _values(values: IO[str] | None, values_from: str, how: Mapping[str, Any]) -> tuple[str, str, "NewSecret | None"]:
+    """The name of the Secret with the values that name records, the key in it, and the Secret; None: it is there already.
+
+    Raises:
+        InputError: `UnreadableFile`, `NoValues`.
+        click.UsageError: The options do not name values, or would print them.
+    """
     if (values is None) == (not values_from):
         raise click.UsageError("--column needs one of --values and --values-from.")
     if values is None:
         secret, _, key = values_from.partition("/")
         if not key:
             raise click.UsageError("--values-from is SECRET/KEY.")
-        _create(manifests.erase_records(dataset, column, secret, key, note), **how)
-        return
+        return secret, key, None
     _require_no_values_for_git(how)
     content = _read_values(values)
     if not content.strip():
         raise InputError("NoValues", "the file of --values has no value. Write one value per line.")
     new = NewSecret({_KEY: content})
-    _create(manifests.erase_records(dataset, column, new.name, _KEY, note), secret=new, **how)
+    return new.name, _KEY, new
 
 
 def _erase_subject(

@@ -26,12 +26,14 @@ from lethe_kubectl.target import Connection, connected
 
 RANGE: Final = ".."
 _LIVE: Final = frozenset({BatchState.PROMOTED})
+_IN_FILES: Final = frozenset({BatchState.PROMOTED, BatchState.REVERTED, BatchState.REPLACED})
+"""Their bytes may still be in files."""
 _STATES: Final = {
     Operation.REVERT: _LIVE,
     Operation.REPLAY: _LIVE,
     Operation.APPROVE: frozenset({BatchState.HELD}),
-    # Their bytes may still be in files.
-    Operation.ERASE: frozenset({BatchState.PROMOTED, BatchState.REVERTED, BatchState.REPLACED}),
+    Operation.ERASE: _IN_FILES,
+    Operation.REDACT: _IN_FILES,
 }
 F = TypeVar("F", bound=Callable[..., Any])
 

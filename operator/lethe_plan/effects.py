@@ -39,6 +39,7 @@ from lethe.kube import (
 )
 from lethe.restatement.unknown import UNKNOWN_BATCHES, refuse_unknown, unknown_ids_of
 from lethe.search.columns import ColumnUse, require_columns, searchable_column
+from lethe.search.redaction import redactable_columns
 from lethe_kubectl.dry_run import Uploads
 from lethe_kubectl.target import Connection, no_such_path
 from lethe_operator.guards.preconditions import blocker
@@ -494,11 +495,13 @@ class PlannedEffects:
 
 
 def _unusable_column(request: RestatementRequest, table: ReadTable) -> Verdict | None:
-    """Why a column that a Restatement names cannot be searched; None: it can."""
+    """Why a column that a Restatement names cannot be searched or redacted; None: it can."""
     field_id = table.view.batch_field_id
     assert field_id is not None  # otherwise the Dataset is blocked
     try:
-        require_columns(request, table.table.schema(), field_id, table.facts.name)
+        schema, name = table.table.schema(), table.facts.name
+        require_columns(request, schema, field_id, name)
+        redactable_columns(request, schema, table.table.spec(), field_id, name)
     except InputError as e:
         return e.verdict
     return None

@@ -110,7 +110,7 @@ def effect(
     if reason == Reason.WAITING_FOR_RESTATEMENT:
         return Effect((("waits", message),), unknown="it depends on a Restatement that has not ended")
     lines = [] if reason == Reason.QUEUED else [("waits", message)]
-    if request.evict_by_seconds is not None or request.operation is Operation.ERASE:
+    if request.evict_by_seconds is not None or request.operation.always_evicts:
         lines += [("blocked", f"the erasure is not completed: {KEEPS_FILES}")] if table.keeps_files else []
     if request.rows is not None:
         return _by_values(request, table, lines)
@@ -119,6 +119,11 @@ def effect(
     if not result.succeeded:
         return refused(result.verdict)
     chosen = batches(request.batch_ids, table)
+    if request.redact is not None:
+        known = get_many(table.ledger.batches, chosen.in_table)
+        rows = f"{sum(b.rows or 0 for b in known.values()):,} redacted: {_columns(request)}"
+        lines += [("batches", str(chosen)), ("rows", rows), *_files(result, policy, bool(restatement.spec.dry_run))]
+        return Effect(tuple(lines), _document(result, chosen, None))
     if request.operation is Operation.APPROVE:
         text = f"{many(len(request.batch_ids), 'held batch')} will be promoted by the next consolidation"
         return Effect(
@@ -183,8 +188,14 @@ def _by_values(request: RestatementRequest, table: RestatedTable, lines: list[tu
     which = f"the {'columns' if len(columns) > 1 else 'column'} {', '.join(columns)}"
     text = f"a run searches {which} of {many(len(table.files), 'file')} ({written(size)}) or fewer"
     sources = dict.fromkeys(f"in the Secret {c.secret}" if c.secret else f"at {c.values_uri}" for c in conditions)
-    why = f"which rows are erased: only the run reads the values {' and '.join(sources)}"
-    return Effect((*lines, ("rows", text)), {"operation": str(request.operation)}, unknown=why)
+    why = f"which rows are {request.operation.done}: only the run reads the values {' and '.join(sources)}"
+    lines = [*lines, ("rows", text), *([("redacts", _columns(request))] if request.redact is not None else [])]
+    return Effect(tuple(lines), {"operation": str(request.operation)}, unknown=why)
+
+
+def _columns(request: RestatementRequest) -> str:
+    """What a Redact writes into which columns."""
+    return ", ".join(f"{c.column} ({c.method})" for c in (request.redact.columns if request.redact is not None else ()))
 
 
 def _rows(

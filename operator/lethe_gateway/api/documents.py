@@ -285,7 +285,7 @@ class ErasureSummary(ApiModel):
     restatement: str
     """The name of the Restatement. The resource may have been deleted."""
     operation: str | None = None
-    """Replay, Revert or Erase."""
+    """Replay, Revert, Erase or Redact."""
     state: ErasureStage
     """RowsInTable, Blocked, NotVerified or Verified."""
     requested_time: datetime | None = None

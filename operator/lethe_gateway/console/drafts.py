@@ -31,6 +31,8 @@ class Draft:
     column: str = ""
     secret: str = ""
     secret_key: str = ""
+    redactions: tuple[str, ...] = ()
+    """As `manifests.redaction`."""
     evict_by_days: str = ""
     """Empty: no deadline."""
     reason: str = ""
@@ -57,6 +59,7 @@ def draft_of(form: Mapping[str, Sequence[str]]) -> Draft:
         column=one.get("column", ""),
         secret=one.get("secret", ""),
         secret_key=one.get("secret_key", ""),
+        redactions=tuple(line.strip() for line in one.get("redactions", "").splitlines() if line.strip()),
         evict_by_days=one.get("evict_by_days", ""),
         reason=one.get("reason", ""),
         ticket=one.get("ticket", ""),
@@ -71,7 +74,8 @@ def draft_of(form: Mapping[str, Sequence[str]]) -> Draft:
 def manifest(draft: Draft, namespace: str, dataset: str) -> dict[str, Any]:
     """The Restatement of a draft without errors."""
     seconds = int(draft.evict_by_days) * _DAY_SECONDS if draft.evict_by_days else None
-    note = Note(draft.name, draft.reason, draft.ticket, seconds, draft.allow_unknown and bool(draft.batch_ids))
+    may_be_unknown = bool(draft.batch_ids) and draft.operation != Operation.REDACT
+    note = Note(draft.name, draft.reason, draft.ticket, seconds, draft.allow_unknown and may_be_unknown)
     body = _body(draft, dataset, note)
     body["metadata"] = {"name": body["metadata"]["name"], "namespace": namespace}
     return body
@@ -106,6 +110,11 @@ def _body(draft: Draft, dataset: str, note: Note) -> dict[str, Any]:
             return manifests.replay(dataset, ids, draft.new_batch, draft.uri, draft.key_columns, note)
         case Operation.UNDO:
             return manifests.undo(dataset, draft.undoes, note)
+        case Operation.REDACT:
+            redact = manifests.redaction(draft.redactions)
+            if ids:
+                return manifests.redact_batches(dataset, ids, redact, note)
+            return manifests.redact_records(dataset, draft.column, draft.secret, draft.secret_key, redact, note)
         case _:
             return manifests.erase_records(dataset, draft.column, draft.secret, draft.secret_key, note)
 
@@ -124,10 +133,28 @@ def _ids(form: Mapping[str, Sequence[str]], errors: dict[str, str]) -> tuple[str
     return ids[:IDS_AT_MOST]
 
 
+_RECORDS: Final[Mapping[str, str]] = {
+    "column": "Name the column.",
+    "secret": "Name the Secret that contains the values.",
+    "secret_key": "Name the key in the Secret.",
+}
+
+
+def _wrong_redaction(draft: Draft) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    try:
+        manifests.redaction(draft.redactions)
+    except ValueError as e:
+        texts["redactions"] = f"{str(e)[:1].upper()}{str(e)[1:]}."
+    if draft.batch_ids and draft.column:
+        texts["column"] = "Name batches, or a column with values."
+    return texts
+
+
 def _missing(draft: Draft) -> dict[str, str]:
     """What the operation needs, by field. What else is wrong, the API server says."""
     texts: dict[str, str] = {}
-    wanted: dict[str, str] = {}
+    wanted: Mapping[str, str] = {}
     match draft.operation:
         case Operation.REVERT | Operation.ERASE | Operation.APPROVE:
             wanted = {"batch_ids": "Name at least one batch."}
@@ -137,12 +164,11 @@ def _missing(draft: Draft) -> dict[str, str]:
                 wanted["batch_ids"] = "Name the batches that are replaced, or key columns."
         case Operation.UNDO:
             wanted = {"undoes": "Name the Restatement to take back."}
+        case Operation.REDACT:
+            texts |= _wrong_redaction(draft)
+            wanted = {} if draft.batch_ids else _RECORDS
         case _ if draft.operation == BY_RECORDS:
-            wanted = {
-                "column": "Name the column.",
-                "secret": "Name the Secret that contains the values.",
-                "secret_key": "Name the key in the Secret.",
-            }
+            wanted = _RECORDS
         case _:
             texts["operation"] = f"Choose one of {', '.join(CHOICES)}."
     texts |= {name: message for name, message in wanted.items() if not getattr(draft, name)}

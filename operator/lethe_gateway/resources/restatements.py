@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final
 
-from lethe.contract.restatement import ReplacementSpec, RestatementSpec
+from lethe.contract.restatement import ColumnRedactionSpec, ReplacementSpec, RestatementSpec
 from lethe.contract.schema import ApiModel, SameAs
 from lethe.contract.status import (
     ErasureStatus,
@@ -27,6 +27,13 @@ class ReplacementView(ApiModel):
 
     batch_id: Annotated[str | None, SameAs(ReplacementSpec)] = None
     uri: Annotated[str | None, SameAs(ReplacementSpec)] = None
+
+
+class ColumnRedactionView(ApiModel):
+    """What a Redact writes into one column."""
+
+    column: Annotated[str | None, SameAs(ColumnRedactionSpec)] = None
+    method: Annotated[str | None, SameAs(ColumnRedactionSpec)] = None
 
 
 @without("batch_ids", "unknown_batch_ids")
@@ -85,7 +92,9 @@ class RestatementView(RestatementSummary):
     undoes: str | None = None
     """The Restatement that an Undo takes back."""
     erased_columns: tuple[str, ...] = ()
-    """The columns whose values name the records that an Erase deletes."""
+    """The columns whose values name the records that an Erase deletes or a Redact changes."""
+    redacted_columns: tuple[ColumnRedactionView, ...] = Field(default_factory=tuple)
+    """What a Redact writes into which columns."""
     plan: RestatementPlanView | None = None
     conditions: tuple[ConditionView, ...] = Field(default_factory=tuple)
     """The conditions of the Restatement."""
@@ -108,6 +117,10 @@ def restatement_of(resource: Mapping[str, Any]) -> RestatementView:
             "replacement": spec.get("replacement"),
             "undoes": part(spec, "undoes").get("name"),
             "erasedColumns": _erased_columns(part(spec, "rows")),
+            "redactedColumns": [
+                {"column": c.get("column"), "method": c.get("method")}
+                for c in part(spec, "redact").get("columns") or ()
+            ],
             "subject": part(resource, "status").get("subject"),
             "identities": _identities(part(spec, "subject")),
             "plan": part(resource, "status").get("plan"),

@@ -184,7 +184,7 @@ class BatchRestatement(ApiModel):
     name: str
     """The name of the Restatement. The resource may have been deleted."""
     operation: str | None = None
-    """Replay, Revert, Erase or Undo."""
+    """Replay, Revert, Erase, Undo or Approve."""
     reason: str | None = None
     """Why it was requested."""
     ticket: str | None = None

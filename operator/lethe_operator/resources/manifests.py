@@ -3,14 +3,14 @@
 import hashlib
 import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
 from lethe.contract.kubernetes import API_VERSION
-from lethe.contract.settings import Operation, UnknownBatches
+from lethe.contract.settings import Operation, RedactionMethod, UnknownBatches
 
 from lethe_operator.resources.vacuum_policy import BATCHES
 
@@ -108,6 +108,62 @@ def owner_reference(restatement: Mapping[str, Any]) -> dict[str, Any]:
     """What makes Kubernetes delete an object together with a Restatement."""
     metadata = restatement["metadata"]
     return {"apiVersion": API_VERSION, "kind": "Restatement", "name": metadata["name"], "uid": metadata["uid"]}
+
+
+def redact_batches(dataset: str, batch_ids: Sequence[str], redact: Mapping[str, Any], note: Note) -> dict[str, Any]:
+    """A Restatement that redacts the rows of batches.
+
+    Args:
+        redact: As `redaction`.
+    """
+    return _restatement(dataset, Operation.REDACT, {"batchIds": list(batch_ids), "redact": dict(redact)}, note)
+
+
+def redact_records(
+    dataset: str, column: str, secret: str, key: str, redact: Mapping[str, Any], note: Note
+) -> dict[str, Any]:
+    """A Restatement that redacts the rows whose column has one of the values in a key of a Secret.
+
+    Args:
+        redact: As `redaction`.
+    """
+    rows = {"column": column, "valuesFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+    return _restatement(dataset, Operation.REDACT, {"rows": rows, "redact": dict(redact)}, note)
+
+
+REDACTION_FORM: Final = "COLUMN=null, COLUMN=constant:TEXT or COLUMN=hash:SECRET/KEY"
+
+
+def redaction(texts: Iterable[str]) -> dict[str, Any]:
+    """`spec.redact` from texts of REDACTION_FORM, one for each column.
+
+    Raises:
+        ValueError: A text has another form, or two texts name different keys. Its text says so.
+    """
+    columns: list[dict[str, str]] = []
+    keys: set[tuple[str, str]] = set()
+    for text in texts:
+        column, _, how = text.partition("=")
+        kind, has_value, value = how.partition(":")
+        secret, has_key, key = value.partition("/")
+        match kind:
+            case "null" if column and not has_value:
+                columns.append({"column": column, "method": RedactionMethod.SET_NULL.value})
+            case "constant" if column and has_value:
+                columns.append({"column": column, "method": RedactionMethod.CONSTANT.value, "value": value})
+            case "hash" if column and secret and has_key and key:
+                columns.append({"column": column, "method": RedactionMethod.KEYED_HASH.value})
+                keys.add((secret, key))
+            case _:
+                raise ValueError(f"{text!r} is not of the form {REDACTION_FORM}")
+    if not columns:
+        raise ValueError(f"name at least one column: {REDACTION_FORM}")
+    if len(keys) > 1:
+        raise ValueError("all hashes of a Redact have the same key")
+    found: dict[str, Any] = {"columns": columns}
+    for secret, key in keys:
+        found["hashKeyFrom"] = {"secretKeyRef": {"name": secret, "key": key}}
+    return found
 
 
 def undo(dataset: str, restatement: str, note: Note) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """`lethe erasures` lists, shows and verifies the erasures of a table and their records. I/O: reads."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -122,6 +122,7 @@ def show(table: str, restatement: str, as_json: bool, batch_column: str) -> None
             ("sha256", outcome.record_sha256),
             ("signature", f"{outcome.record}{SUFFIX}" if signed else "none"),
             ("restatement", f"{erasure.name}, {files.get('operation')} by {files.get('named-by')}"),
+            *(("redacted", text) for text in _redacted_columns(files)),
             ("reason", str(request.get("reason") or "")),
             ("ticket", str(request.get("ticket") or "")),
             ("requested", str(request.get("created-time") or "")),
@@ -132,6 +133,14 @@ def show(table: str, restatement: str, as_json: bool, batch_column: str) -> None
             *(("not covered", str(text)) for text in record.document.get("not-covered") or ()),
         ]
     )
+
+
+def _redacted_columns(restatement: Mapping[str, Any]) -> list[str]:
+    """What the record of a Redact says about its columns, and the key of its hashes."""
+    redaction = restatement.get("redaction") or {}
+    columns = [f"{c.get('column')}: {c.get('method')}" for c in redaction.get("columns") or ()]
+    key = redaction.get("hash-key")
+    return [*columns, *([f"hashed with the key {key}"] if key else [])]
 
 
 def _the_only(found: Sequence[ListedErasure], name: str) -> ListedErasure:

@@ -183,9 +183,10 @@ def digest_problems(
     """
     request = (found.document or {}).get("request")
     request = request if isinstance(request, dict) else {}
-    by_batches = bool(erasure.result.batch_ids)
+    batch_ids = erasure.result.named_batch_ids
+    by_batches = bool(batch_ids)
     name = "batch-ids-digest" if by_batches else "values-digest"
-    contents = ["\n".join(erasure.result.batch_ids).encode()] if by_batches else values
+    contents = ["\n".join(batch_ids).encode()] if by_batches else values
     if not contents:
         return []
     recorded, actual = request.get(name), values_digest(contents, key)

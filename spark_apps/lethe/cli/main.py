@@ -49,6 +49,9 @@ COMMANDS: Final = {
     ),
     "doctor": Entry("lethe.cli.doctor", "doctor", "Examine a table, and say what to do about each problem."),
     "erase": Entry(_RESOURCES, "erase", "Erase batches or records, and prove that their bytes are gone.", "kubectl"),
+    "redact": Entry(
+        _RESOURCES, "redact", "Replace values of columns, and prove that the old ones are gone.", "kubectl"
+    ),
     "erasures": Entry("lethe.cli.erasures", "erasures", "Inspect the erasures of a table or a Dataset."),
     "get": Entry("lethe.cli.get", "get", "Write the rows of a batch, or its original files, into a folder."),
     "history": Entry("lethe.cli.batches", "history", "Show what happened to a batch, who asked for it, and why."),
