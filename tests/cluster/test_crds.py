@@ -51,6 +51,7 @@ def stored(cluster: Cluster) -> Iterator[dict[str, str]]:
         "replay": restatement_manifest("Replay"),
         "undo": restatement_manifest("Undo"),
         "erase": restatement_manifest("Erase"),
+        "redact": restatement_manifest("Redact"),
         "dataset": dataset_manifest(table={"catalog": "nowhere", "name": "crds.table"}),
     }
     refs = {}

@@ -11,10 +11,12 @@ from lethe.base.verdict import Verdict
 from lethe.contract.result import AnyRunResult, RequestResult, RunOutcome, RunResult, parse_result, result_model
 from lethe.contract.run import (
     BufferRef,
+    ColumnRedaction,
     ConditionRef,
     ConsolidationSpec,
     CreateTable,
     DatasetRef,
+    Redaction,
     Replacement,
     RestatementGroupSpec,
     RestatementRequest,
@@ -25,6 +27,7 @@ from lethe.contract.run import (
     TableRef,
     VacuumSpec,
 )
+from lethe.contract.settings import RedactionMethod
 from lethe.files.bounds import FileBounds
 from lethe.ledger.ledger import (
     BatchEntry,
@@ -215,6 +218,18 @@ def an_erase_of_rows(name: str = "erase", digest: str = "", **changes: Any) -> R
     condition = ConditionRef(column="tailnum", values_file=f"/etc/lethe/values/{name}")
     rows = RowsRef(conditions=(condition,), values_digest=digest)
     return a_request(name, "Erase", batch_ids=(), rows=rows, **changes)
+
+
+def a_redact(*batch_ids: str, name: str = "redact", **changes: Any) -> RestatementRequest:
+    """Set a column of batches, or of records if there are none, to null, and hash another one."""
+    columns = (
+        ColumnRedaction(column="email", method=RedactionMethod.SET_NULL),
+        ColumnRedaction(column="owner.name", method=RedactionMethod.KEYED_HASH),
+    )
+    redact = Redaction(columns=columns, hash_key_file="/etc/lethe/key", secret="erase-hash-2026", secret_key="key")
+    condition = ConditionRef(column="tailnum", values_file=f"/etc/lethe/values/{name}")
+    rows = None if batch_ids else RowsRef(conditions=(condition,))
+    return a_request(name, "Redact", **{"batch_ids": batch_ids, "rows": rows, "redact": redact, **changes})
 
 
 def a_run_result(kind: RunKind, outcome: str = "Committed", **changes: Any) -> AnyRunResult:

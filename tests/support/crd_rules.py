@@ -19,6 +19,14 @@ FROM_A_MAP = {"configMapKeyRef": {"name": "lists", "key": "ids"}}
 
 
 A_KEY = {"name": "s", "key": "k"}
+HASH_KEY = {"secretKeyRef": {"name": "erase-hash-2026", "key": "key"}}
+REDACT: Object = {
+    "columns": [
+        {"column": "customer.email", "method": "SetNull"},
+        {"column": "name", "method": "Constant", "value": ""},
+        {"column": "passengers.element.email", "method": "KeyedHash"},
+    ]
+}
 
 
 SUBJECT = {
@@ -174,6 +182,10 @@ ACCEPTED = {
         },
     ),
     "an Erase by batches": restatement_manifest("Erase", rows=None, batchIds=["a"]),
+    "a Redact by rows": restatement_manifest("Redact"),
+    "a Redact by batches with each method": restatement_manifest(
+        "Redact", rows=None, batchIds=["a"], redact={**REDACT, "hashKeyFrom": HASH_KEY}
+    ),
     "ids in any script": restatement_manifest(batchIds=["2013-01-01.UA", "größe/1 %", "航班"]),
     "a policy": policy_manifest(),
     "a policy with a window": policy_manifest(
@@ -451,7 +463,7 @@ REFUSED = {
     "an Approve of nothing": (restatement_manifest("Approve", batchIds=None), EXACTLY_ONE_LIST),
     "an unknown operation": (
         restatement_manifest("Delete"),
-        'supported values: "Replay", "Revert", "Erase", "Undo", "Approve"',
+        'supported values: "Replay", "Revert", "Erase", "Redact", "Undo", "Approve"',
     ),
     "a Revert of nothing": (restatement_manifest(batchIds=None), EXACTLY_ONE_LIST),
     "a Revert with two lists": (restatement_manifest(batchIdsFrom=FROM_A_MAP), EXACTLY_ONE_LIST),
@@ -522,15 +534,48 @@ REFUSED = {
     ),
     "a Revert of rows": (
         restatement_manifest(rows=restatement_manifest("Erase")["spec"]["rows"]),
-        "rows is allowed only when operation is Erase",
+        "rows is allowed only when operation is Erase or Redact",
+    ),
+    "a Redact of nothing": (
+        restatement_manifest("Redact", rows=None),
+        "exactly one of rows, batchIds, batchIdsFrom and subject is required when operation is Erase or Redact",
+    ),
+    "a Redact without columns": (
+        restatement_manifest("Redact", redact=None),
+        "redact is required when operation is Redact",
+    ),
+    "a Revert that redacts": (
+        restatement_manifest(redact=restatement_manifest("Redact")["spec"]["redact"]),
+        "redact is required when operation is Redact, and only then allowed",
+    ),
+    "a Redact of unknown batches": (
+        restatement_manifest("Redact", rows=None, batchIds=["a"], unknownBatches="Allow"),
+        "unknownBatches is not allowed when operation is Redact",
+    ),
+    "hashes without a key": (restatement_manifest("Redact", redact=REDACT), "hashKeyFrom is required when a column"),
+    "a key without hashes": (
+        restatement_manifest("Redact", redact={"columns": REDACT["columns"][:1], "hashKeyFrom": HASH_KEY}),
+        "hashKeyFrom is required when a column has the method KeyedHash, and only then allowed",
+    ),
+    "a constant without a value": (
+        restatement_manifest("Redact", redact={"columns": [{"column": "email", "method": "Constant"}]}),
+        "value is required when method is Constant",
+    ),
+    "a null with a value": (
+        restatement_manifest("Redact", redact={"columns": [{"column": "email", "method": "SetNull", "value": "x"}]}),
+        "value is required when method is Constant, and only then allowed",
+    ),
+    "one column redacted twice": (
+        restatement_manifest("Redact", redact={"columns": [{"column": "email", "method": "SetNull"}] * 2}),
+        "Duplicate value",
     ),
     "an Erase of rows and batches": (
         restatement_manifest("Erase", batchIds=["a"]),
-        "exactly one of rows, batchIds, batchIdsFrom and subject is required when operation is Erase",
+        "exactly one of rows, batchIds, batchIdsFrom and subject is required when operation is Erase or Redact",
     ),
     "an Erase of a subject and of rows": (
         subject_manifest(rows=restatement_manifest("Erase")["spec"]["rows"]),
-        "exactly one of rows, batchIds, batchIdsFrom and subject is required when operation is Erase",
+        "exactly one of rows, batchIds, batchIdsFrom and subject is required when operation is Erase or Redact",
     ),
     "a subject of one Dataset": (
         subject_manifest(datasetSelector=None, datasetRef={"name": "flights"}),
@@ -634,6 +679,11 @@ FIXED = {
     "another thing to undo": ("undo", {"undoes": {"name": "x"}}, "undoes is immutable"),
     "unknown batches later": ("revert", {"unknownBatches": "Allow"}, "unknownBatches is immutable"),
     "other rows": ("erase", {"rows": {"column": "x"}}, "rows is immutable"),
+    "another redaction": (
+        "redact",
+        {"redact": {"columns": [{"column": "email", "method": "Constant", "value": "x"}]}},
+        "redact is immutable",
+    ),
     "a reason later": ("revert", {"reason": "afterthought"}, "reason is immutable"),
     "a ticket later": ("revert", {"ticket": "X-1"}, "ticket is immutable"),
     "no time for the bytes to be gone": ("revert", {"evictBySeconds": None}, "evictBySeconds is immutable"),

@@ -20,8 +20,10 @@ def restatement_manifest(operation: str = "Revert", **spec: Any) -> Object:
         base["replacement"] = {"batchId": "b", "uri": "s3://lake/restated/b/"}
     if operation == "Undo":
         base["undoes"] = {"name": "revert-a"}
-    if operation == "Erase":
+    if operation in ("Erase", "Redact"):
         base["rows"] = ROWS
+    if operation == "Redact":
+        base["redact"] = {"columns": [{"column": "email", "method": "SetNull"}]}
     merged = {**base, **spec}
     return _manifest("Restatement", {k: v for k, v in merged.items() if v is not None})
 

@@ -123,7 +123,8 @@ def parse_value(text: str, kind: ValueKind) -> Value:
     """Parse one value.
 
     Raises:
-        ValueError, ArithmeticError: It is not of this kind. Their text may contain the value.
+        ValueError: It is not of this kind. The text may contain the value.
+        ArithmeticError: The same.
     """
     return _PARSERS[kind.type](text, kind)
 

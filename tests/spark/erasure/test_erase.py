@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from tests.spark.parameters import VERSION_2, VERSION_3, moments, races
 from tests.spark.support.built_once import built_once
 from tests.spark.support.changes import CHANGES, Changing
-from tests.spark.support.erases import Names, but, files_with, name_of, row, table_folder
+from tests.spark.support.erases import Names, but, files_with, name_of, plans_of, row, table_folder
 from tests.spark.support.story import ALL_GONE, Row, avro, local, of_batches, results_by_name, some_rows
 from tests.support.builders import a_request, ago
 from tests.support.lake import Lake
@@ -231,15 +231,6 @@ def test_no_value_is_in_what_spark_remembers_of_its_queries(story: Names, caplog
     assert results_by_name(result)["good"].rows_erased == 2
     told = {"run": spec.to_json(), "result": result.to_json(), "log": caplog.text}
     check_nobody_knows(story, secret, plans=plans_of(story.spark), **told)
-
-
-def plans_of(spark: SparkSession) -> str:
-    """What Spark remembers of the queries that it ran, as its pages and event logs show it."""
-    store = spark._jsparkSession.sharedState().statusStore()
-    listed = store.executionsList()
-    executions = [listed.apply(n) for n in range(int(listed.size()))]
-    assert executions
-    return "\n".join(f"{e.description()}\n{e.details()}\n{e.physicalPlanDescription()}" for e in executions)
 
 
 def test_keys_are_in_no_ledger_no_metadata_and_no_name(spark: SparkSession, lake: Lake) -> None:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 from lethe.contract.result import RestatementGroupResult, RunResult
-from lethe.contract.run import RunSpec
+from lethe.contract.run import ColumnRedaction, Redaction, RunSpec
+from lethe.contract.settings import RedactionMethod
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import tuples
@@ -74,6 +75,16 @@ def an_erasure(story: Story) -> RunSpec:
     return story.restatement(records, a_request("batches", "Erase", batch_ids=["A"]))
 
 
+def a_redaction(story: Story) -> RunSpec:
+    """A column of some records redacted."""
+    values = (str(v) for _, v, _ in ERASED)
+    rows = story.seen_as(erase_support.Names).an_erase(*values, column="v").rows
+    column = ColumnRedaction(column="v", method=RedactionMethod.CONSTANT, value="7")
+    return story.restatement(
+        a_request("redact", "Redact", batch_ids=(), rows=rows, redact=Redaction(columns=(column,)))
+    )
+
+
 def changes_by_keys(story: Story) -> RunSpec:
     """Rows of several batches changed, and a batch taken back."""
     rows = pa.Table.from_pylist(
@@ -108,6 +119,12 @@ KINDS = {
         ("after_search", "after_erase", "before_commit", "after_commit"),
         ((0, 2), (0, 0)),
     ),
+    "redact": Kind(
+        a_redaction,
+        of_batches("A", "B", "D") - Counter(ERASED) + Counter((batch, 7, day) for batch, _, day in ERASED),
+        ("after_search", "after_erase", "before_commit", "after_commit"),
+        ((0, 0),),
+    ),
     "changes": Kind(
         changes_by_keys,
         change_support.changed(change_support.SOME, "C1", ("A", "B")),
@@ -120,6 +137,8 @@ QUICK = {
     ("group", 3, "before_commit"),
     ("erase", 3, "after_erase"),
     ("erase", 2, "after_commit"),
+    ("redact", 3, "after_erase"),
+    ("redact", 2, "before_commit"),
     ("changes", 2, "before_commit"),
     ("vacuum", 2, "after_commit"),
 }

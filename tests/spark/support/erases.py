@@ -21,6 +21,7 @@ from lethe.contract.run import (
     RunSpec,
     TableRef,
 )
+from pyspark.sql import SparkSession
 
 from tests.spark.support.story import Row, Story, local, of_arrow, of_batches, of_spark, some_rows
 from tests.support.builders import a_request
@@ -145,3 +146,12 @@ def _plain(value: Any) -> Any:
 
 def table_folder(story: Story) -> Path:
     return Path(local(story.table().location()))
+
+
+def plans_of(spark: SparkSession) -> str:
+    """What Spark remembers of the queries that it ran, as its pages and event logs show it."""
+    store = spark._jsparkSession.sharedState().statusStore()
+    listed = store.executionsList()
+    executions = [listed.apply(n) for n in range(int(listed.size()))]
+    assert executions
+    return "\n".join(f"{e.description()}\n{e.details()}\n{e.physicalPlanDescription()}" for e in executions)

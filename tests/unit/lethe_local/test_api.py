@@ -321,6 +321,7 @@ def stored() -> dict[str, Document]:
         "replay": restatement_manifest("Replay"),
         "undo": restatement_manifest("Undo"),
         "erase": restatement_manifest("Erase"),
+        "redact": restatement_manifest("Redact"),
         "dataset": dataset_manifest(table={"catalog": "nowhere", "name": "crds.table"}),
     }
     return {key: admitted(definition_of(body), named(key.replace(" ", "-"), body)) for key, body in bodies.items()}

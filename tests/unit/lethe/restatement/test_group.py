@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lethe.base.errors import InputError
 from lethe.base.verdict import Verdict
 from lethe.contract.result import RequestResult
-from lethe.contract.run import RestatementRequest
+from lethe.contract.run import Replacement, RestatementRequest, RowsRef
 from lethe.ledger.ledger import BatchState, Delta, Ledger, apply
 from lethe.restatement.group import Dependencies, GroupFindings, GroupPlan, in_order, place_of, plan_group, set_aside
 from lethe.restatement.plan import AlreadyDone, ErasedRows, PlanScope, ReplacementRows, plan_restatement
@@ -24,6 +24,7 @@ from tests.support.builders import (
     a_batch,
     a_change,
     a_ledger,
+    a_redact,
     a_replay,
     a_request,
     ago,
@@ -293,6 +294,34 @@ def test_changes_by_keys_go_after_the_replacements_before_them_and_before_an_era
     assert (with_replay.adds, with_replay.erases) == ((replay.key,), ())
     damaged = {older.key: set_aside(older, Verdict("DuplicateKey", "twice"))}
     assert plan(LEDGER, older, younger, aside=damaged).adds == (younger.key,)
+
+
+def test_a_search_by_a_column_goes_after_the_redact_that_changes_it_and_others_go_with_it() -> None:
+    """One pass over the files would find the rows by the old values."""
+    redact = a_redact(creation_time=ago(hours=1))
+    by = {
+        "email": RowsRef(column="email", values_file="/v"),
+        "owner": RowsRef(column="owner", values_file="/v"),
+        "emails": RowsRef(column="emails", values_file="/v"),
+    }
+    erases = [a_request(name, "Erase", batch_ids=(), rows=rows) for name, rows in by.items()]
+    change = a_change("change", replacement=Replacement(batch_id="C1", uri="s3://lake/c/", key_columns=("owner.name",)))
+
+    planned = plan(LEDGER, redact, *erases, change, a_redact("A", name="again"))
+
+    waiting = {"email", "owner", "change"}
+    assert {r.name.removeprefix("ns/") for r in planned.results.values() if r.again} == waiting
+    assert planned.erases == (redact.key, "ns/again/0", "ns/emails/0")
+    assert "searches a column that Restatement ns/redact redacts" in planned.results["ns/email/0"].message
+
+
+def test_a_redact_goes_after_the_replacements_before_it() -> None:
+    replay = a_replay("replay", by="A2", creation_time=ago(hours=1))
+
+    planned = plan(LEDGER, replay, a_redact())
+
+    assert planned.carried_out == (replay.key,)
+    assert "redacts rows that may be in the replacement of" in planned.results["ns/redact/0"].message
 
 
 def named(*requests: RestatementRequest) -> list[str]:

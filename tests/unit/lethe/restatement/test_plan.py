@@ -26,6 +26,7 @@ from lethe.restatement.plan import (
     Restated,
     check_request,
     plan_restatement,
+    reported,
     values_digest,
 )
 
@@ -37,6 +38,7 @@ from tests.support.builders import (
     a_change,
     a_file,
     a_ledger,
+    a_redact,
     a_replay,
     a_request,
     a_request_entry,
@@ -224,6 +226,79 @@ def test_an_approval_cannot_be_undone_and_the_message_says_what_to_do() -> None:
         plan(ledger, an_undo("approve-a"))
 
 
+# --- redacts ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_redact_of_batches_leaves_them_and_owes_the_bytes_of_values() -> None:
+    """Its erasure is about records: one about the batches would wait for rows that stay."""
+    ledger, request = a_ledger(batches=[a_batch("A"), a_batch("B")]), a_redact("A", evict_by_seconds=60)
+
+    planned = plan_restatement(ledger, request, PlanScope(RUN, NOW, FIELD), erased=ErasedRows(3, FIELD + 1))
+
+    assert isinstance(planned, Restated)
+    assert (planned.result.rows_redacted, planned.result.rows_erased, planned.erase_rows) == (3, 0, True)
+    assert planned.delta.set_erasures == (Erasure(request.key, FIELD + 1, NOW + timedelta(seconds=60)),)
+    assert (planned.delta.add_tombstones, planned.delta.set_batches) == ((), ())
+    (entry,) = planned.delta.set_requests
+    assert entry.result["redaction"] == {
+        "columns": [{"column": "email", "method": "SetNull"}, {"column": "owner.name", "method": "KeyedHash"}],
+        "hashKey": "erase-hash-2026/key",
+        "batchIds": ["A"],
+    }
+    assert not entry.result.get("batchIds")
+    told = reported(RequestResult.model_validate(dict(entry.result)))
+    assert told.redaction is not None
+    assert told.redaction.batch_ids == ()
+
+
+@pytest.mark.parametrize(
+    ("batches", "in_files", "is_refused"),
+    [
+        ([a_batch("A")], (), False),
+        ([a_batch("A", BatchState.REVERTED)], (), False),
+        ([], ("A",), False),
+        ([], (), True),
+        ([a_batch("A", BatchState.REFUSED)], (), True),
+        ([a_batch("A", BatchState.HELD)], (), True),
+    ],
+    ids=["promoted", "reverted", "in files only", "unknown", "refused", "held"],
+)
+def test_a_redact_names_only_batches_that_are_in_the_table(
+    batches: list[BatchEntry], in_files: tuple[str, ...], is_refused: bool
+) -> None:
+    """It would not find rows that are promoted after it."""
+    if is_refused:
+        with pytest.raises(InputError, match=r"UnknownBatches: .*1 of 1 batch ids are not in the table: 'A'"):
+            plan(a_ledger(batches=batches), a_redact("A"), in_files)
+    else:
+        assert plan(a_ledger(batches=batches), a_redact("A"), in_files).erase_rows
+
+
+def test_a_redact_is_never_undone_and_the_message_says_why() -> None:
+    ledger = after(a_ledger(batches=[a_batch("A")]), a_redact("A"))
+
+    with pytest.raises(InputError, match=r"NotUndoable: .* names the Redact ns/redact\. A Redact cannot be undone"):
+        plan(ledger, an_undo("redact"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"operation": "Erase"}, "requires spec.redact, and no other operation accepts it"),
+        ({"redact": None}, "requires spec.redact, and no other operation accepts it"),
+        ({"rows": None}, "spec.operation Redact requires either spec.batchIds or spec.rows"),
+    ],
+)
+def test_a_redact_says_what_and_which_rows(changes: dict[str, Any], text: str) -> None:
+    request = a_redact()
+    with pytest.raises(InputError, match=f"InvalidSpec: .*{text}"):
+        plan(a_ledger(), request.model_copy(update={**changes, **_operation(changes)}))
+
+
+def _operation(changes: dict[str, Any]) -> dict[str, Any]:
+    return {"operation": Operation(changes["operation"])} if "operation" in changes else {}
+
+
 # --- change data ----------------------------------------------------------------------------------------------------
 def test_changes_add_their_batch_and_remember_how_many_older_rows_went() -> None:
     """They take back no batch but those that are named, and owe the bytes only if that is asked for."""
@@ -344,7 +419,7 @@ NOT_AN_ERASE = {
 def test_rows_belong_to_an_erase_that_names_no_batches(request_: RestatementRequest) -> None:
     with pytest.raises(
         InputError,
-        match=r"Restatement ns/revert-a: (only spec\.operation Erase accepts spec\.rows|spec\.operation Erase requires)",
+        match=r"Restatement ns/revert-a: (only spec\.operation Erase and Redact accept|spec\.operation Erase requires)",
     ) as e:
         plan(a_ledger(), request_)
 

@@ -150,7 +150,7 @@ REFUSED: dict[str, tuple[Ledger, RestatementRequest, str, str]] = {
         after(LEDGER, a_request(batch_ids=["A", "late"]), an_erase_of_rows("people")),
         an_undo(),
         "ErasedSince",
-        "reverted batch 'late' before it was promoted. Restatement ns/people has erased records since",
+        "reverted batch 'late' before it was promoted. Restatement ns/people has erased or redacted records since",
     ),
     "purged before it was reverted a second time": (
         after(vacuumed(REVERTED, a_file("A", "C")), a_request("second", batch_ids=["A"])),
@@ -212,7 +212,7 @@ def test_ledger_versions_and_not_clocks_decide_whether_records_were_erased_since
     erased_since = then(after(LEDGER, late), an_erase_of_rows("people"), skewed)
     erased_before = then(after(LEDGER, an_erase_of_rows("people")), late, skewed)
 
-    with pytest.raises(InputError, match="has erased records since"):
+    with pytest.raises(InputError, match="has erased or redacted records since"):
         plan(erased_since, an_undo())
     assert batch_states(after(erased_before, an_undo()))["A"] == "promoted"
 
@@ -224,7 +224,7 @@ def test_the_order_of_requests_from_before_versions_were_kept_is_unknown() -> No
         replace(e, result={k: v for k, v in e.result.items() if k != "ledgerVersion"}) for e in known.requests.values()
     ]
 
-    with pytest.raises(InputError, match="has erased records since"):
+    with pytest.raises(InputError, match="has erased or redacted records since"):
         plan(replace(known, requests={e.key: e for e in entries}), an_undo())
 
 

@@ -55,6 +55,19 @@ def test_the_yaml_of_a_form_is_the_resource(session: Session) -> None:
             {"operation": "EraseRecords", "column": "tail", "secret": "s", "secret_key": "values"},
             {"operation": "Erase", "rows": {"column": "tail", "valuesFrom": {"secretKeyRef": {"name": "s", "key": "values"}}}},
         ),
+        (
+            {"operation": "Redact", "redactions": "email=null\r\nname=constant:-", "allow_unknown": "1"},
+            {
+                "operation": "Redact",
+                "batchIds": ["A"],
+                "redact": {
+                    "columns": [
+                        {"column": "email", "method": "SetNull"},
+                        {"column": "name", "method": "Constant", "value": "-"},
+                    ]
+                },
+            },
+        ),
     ],
 )  # fmt: skip
 def test_each_operation_takes_its_own_fields(session: Session, fields: dict[str, str], spec: dict[str, Any]) -> None:
@@ -117,6 +130,9 @@ def test_another_restatement_of_the_same_name_is_not_taken_for_it(session: Sessi
         ({"operation": "Replay"}, "Name the new batch."),
         ({"operation": "Undo"}, "Name the Restatement to take back."),
         ({"operation": "EraseRecords", "column": "c"}, "Name the Secret that contains the values."),
+        ({"operation": "Redact", "redactions": "email"}, "is not of the form COLUMN=null"),
+        ({"operation": "Redact", "redactions": "email=null", "column": "c"}, "Name batches, or a column with values."),
+        ({"operation": "Redact", "redactions": "a=null", "batch": "", "column": "c"}, "Name the Secret that contains"),
         ({"operation": "Drop"}, "Choose one of Replay"),
         ({"evict_by_days": "-1"}, "A number of days"),
         ({"evict_by_days": "²"}, "A number of days"),

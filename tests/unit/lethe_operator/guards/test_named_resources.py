@@ -17,6 +17,7 @@ LOCAL = {
     "restatement: datasetRef.name",
     "restatement: undoes.name",
     "restatement: batchIdsFrom.configMapKeyRef.name",  # with a label, see `id_list`
+    "restatement: redact.hashKeyFrom.secretKeyRef.name",
     "restatement: rows.valuesFrom.secretKeyRef.name",  # and of the chart's list erase.allowedSecrets
     "restatement: rows.anyOf.[].valuesFrom.secretKeyRef.name",
     "restatement: rows.via.dataset",
@@ -102,6 +103,9 @@ NOTHING = {
     "dataset: identities.[].via.from",
     "dataset: identities.[].via.to",
     "dataset: derivedFrom.[].batchColumn",
+    "restatement: redact.columns.[].column",
+    "restatement: redact.columns.[].value",
+    "restatement: redact.hashKeyFrom.secretKeyRef.key",
     "restatement: reason",
     "restatement: ticket",
     "vacuumpolicy: datasetSelector.matchExpressions.[].key",

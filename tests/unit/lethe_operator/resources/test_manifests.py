@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+import pytest
 from click.testing import CliRunner
 from lethe.cli.main import cli
 from lethe_operator.resources import manifests
@@ -26,6 +27,8 @@ def test_the_operator_can_read_each_of_them() -> None:
         manifests.revert("flights", ["a"], note),
         manifests.erase_batches("flights", ["a"], note),
         manifests.erase_records("flights", "tail", "erase-1", "values", note),
+        manifests.redact_batches("flights", ["a"], manifests.redaction(["email=null"]), note),
+        manifests.redact_records("flights", "id", "erase-1", "values", manifests.redaction(["email=hash:s/k"]), note),
         manifests.undo("flights", "revert-a", note),
         manifests.replay("flights", ["a"], "b", "s3://lake/new", ["id"], note),
     ):
@@ -33,6 +36,31 @@ def test_the_operator_can_read_each_of_them() -> None:
 
         assert (spec.reason, spec.ticket, spec.evict_by_seconds) == ("why", "T-1", 60)
         assert spec.dataset == "flights"
+
+
+def test_a_redaction_is_written_as_texts() -> None:
+    found = manifests.redaction(
+        ["a.b=null", "c=constant:x=y:z", "d=constant:", "e=hash:erase-key/k/1", "f=hash:erase-key/k/1"]
+    )
+
+    assert found == {
+        "columns": [
+            {"column": "a.b", "method": "SetNull"},
+            {"column": "c", "method": "Constant", "value": "x=y:z"},
+            {"column": "d", "method": "Constant", "value": ""},
+            {"column": "e", "method": "KeyedHash"},
+            {"column": "f", "method": "KeyedHash"},
+        ],
+        "hashKeyFrom": {"secretKeyRef": {"name": "erase-key", "key": "k/1"}},
+    }
+
+
+@pytest.mark.parametrize(
+    "texts", [[], ["a"], ["a="], ["=null"], ["a=null:x"], ["a=constant"], ["a=hash:s"], ["a=hash:s/k", "b=hash:s/l"]]
+)
+def test_another_text_is_no_redaction(texts: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"COLUMN=null|the same key"):
+        manifests.redaction(texts)
 
 
 def test_batches_of_a_requested_vacuum_are_encoded() -> None:

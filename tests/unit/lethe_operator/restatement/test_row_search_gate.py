@@ -300,6 +300,60 @@ def test_the_pod_finds_the_values_of_each_in_a_file_of_its_own_and_a_missing_sec
     assert [c["secret"] for c in conditions] == ["erase-request-17", "erase-18", "", "erase-19"]
 
 
+def a_redact(name: str = "redact", key: str = "erase-hash-2026", **changes: Any) -> Restatement:
+    redact = {
+        "columns": [
+            {"column": "owner", "method": "KeyedHash"},
+            {"column": "email", "method": "Constant", "value": "-"},
+        ],
+        "hashKeyFrom": {"secretKeyRef": {"name": key, "key": "key"}},
+    }
+    return a_restatement(name, operation="Redact", redact=redact, **changes)
+
+
+def test_the_pod_finds_the_key_of_the_hashes_of_a_redact_and_the_run_what_it_writes() -> None:
+    server = FakeCluster()
+    (wanted,) = decided(a_redact()).launches
+
+    launch(server, a_dataset(), wanted, a_table(), NOW, SETTINGS)  # type: ignore[arg-type]
+
+    (job,) = server.list(JOBS, "ns")
+    pod = job["spec"]["template"]["spec"]
+    (volume,) = [v for v in pod["volumes"] if v["name"] == "erase"]
+    (secret,) = [source["secret"] for source in volume["projected"]["sources"]]
+    (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "erase"]
+    data = server.get(CONFIG_MAPS, "ns", "flights-runs")["data"]
+    (run,) = [json.loads(text) for key, text in data.items() if key.endswith(".run.json")]
+    (request,) = run["restatement"]["requests"]
+    assert request["redact"] == {
+        "columns": [
+            {"column": "owner", "method": "KeyedHash"},
+            {"column": "email", "method": "Constant", "value": "-"},
+        ],
+        "hashKeyFile": f"{mount['mountPath']}/{secret['items'][0]['path']}",
+        "secret": "erase-hash-2026",
+        "secretKey": "key",
+    }
+
+
+def test_the_key_of_hashes_is_in_an_allowed_secret() -> None:
+    actions = decided(a_redact(key="password"))
+
+    assert told(actions, "redact") == ("True", "SecretNotAllowed")
+    assert "spec.redact.hashKeyFrom names the Secret password" in message(
+        actions.restatement_statuses["redact"], "Ready"
+    )
+
+
+def test_a_redact_of_batches_waits_for_batches_that_came_before_it_and_needs_spark() -> None:
+    redact = a_redact()
+    asked = decided(redact, waiting=(a_buffered("A", age_seconds=7200),))
+
+    assert told(asked, "redact")[1] == "WaitsForBatches"
+    (wanted,) = decided(redact, world={"committer": WorkerView(alive=True)}).launches
+    assert wanted.engine is Engine.JOB
+
+
 def test_a_run_that_erases_nothing_mounts_nothing() -> None:
     server = FakeCluster()
     (wanted,) = decided(a_restatement()).launches
