@@ -88,6 +88,7 @@ def clean(lake: Lake) -> None:
         "restatement-revert",
         "restatement-departures",
         "restatement-erase-records",
+        "restatement-redact",
     )
     removed = ("vacuumpolicy", *restatements, "dataset", "departures", "producer", "analyst", "receiver", "kafka")
     names = [f"-f{HERE / name}.yaml" for name in removed]

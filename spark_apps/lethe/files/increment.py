@@ -183,8 +183,8 @@ def plan_range(snapshots: Mapping[int, Snapshot], since: int, until: int, table:
 
     Raises:
         InputError: NotAnAncestor; SnapshotNotFound, if a snapshot in between has expired; ForeignChange, if another writer
-            changed rows without a ledger; ErasedBetween, if records were erased, or replaced by their keys; RetentionBetween,
-            if a vacuum removed rows because of their age.
+            changed rows without a ledger; ErasedBetween, if records were erased, redacted, or replaced by their keys;
+            RetentionBetween, if a vacuum removed rows because of their age.
     """
     walked: list[Snapshot] = []
     current: int | None = until
@@ -253,8 +253,8 @@ def _kind(snapshot: Snapshot, table: str) -> _Kind:
     if snapshot.ledger is not None:
         raise InputError(
             "ErasedBetween",
-            f"{table}: snapshot {snapshot.id} erased records, or replaced them by their keys. Lethe does not keep the old rows, "
-            "so a read of an increment cannot cross this snapshot. Read up to the snapshot before it "
+            f"{table}: snapshot {snapshot.id} erased or redacted records, or replaced them by their keys. Lethe does not keep "
+            "the old rows, so a read of an increment cannot cross this snapshot. Read up to the snapshot before it "
             f"({snapshot.parent_id}), and then from this snapshot.",
         )
     raise InputError(

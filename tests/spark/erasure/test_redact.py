@@ -16,7 +16,7 @@ import lethe
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lethe.base.errors import TransientError
+from lethe.base.errors import InputError, TransientError
 from lethe.contract.settings import Deletes, RedactionMethod
 from pyiceberg.manifest import DataFile
 from pyspark.sql import SparkSession
@@ -157,11 +157,14 @@ def test_rows_of_a_reverted_batch_are_redacted_too_and_no_undo_shows_an_old_valu
 def test_a_redact_of_a_batch_keeps_it_and_what_comes_later_reaches_its_rows(make: Make, version: int) -> None:
     """The ledger knows no deleted batch for it, so the erasure ends although the rows stay."""
     story, of_b = make(version), [v for _, v, _ in of_batches("B")]
+    since = story.head().snapshot_id
 
     result = story.restate(a_redact_of(story, "B", evict_by_seconds=DUE))
 
     assert (result.succeeded, result.rows_redacted) == (True, 4), result.message
     assert people_by_row(story) == expected(*of_b)
+    with pytest.raises(InputError, match=r"ErasedBetween: .* erased or redacted records"):
+        lethe.scan(story.full_name, since=since)
     kept = story.ledger().requests["ns/redact/0"].result
     assert (kept.get("batchIds", []), kept["redaction"]["batchIds"]) == ([], ["B"])
     assert story.states() == dict.fromkeys("ABD", "promoted")
