@@ -209,6 +209,24 @@ def ended(lake: Lake, restatement: str) -> bool:
     return any(c["type"] == "Succeeded" and c["status"] != "Unknown" for c in conditions)
 
 
+def test_a_redact_changes_the_values_of_rows_that_stay(dataset: Lake) -> None:
+    value, before = 4143414341, dataset.batches()
+    dataset.put("concealed", value)
+    dataset.wait_until("promoted", lambda: dataset.promoted(before + 1))
+    rows = len(dataset.ids())
+
+    arguments = ("redact", "orders", "--column", "id", "--values", "-", "--set", "id=constant:-7", "--name", "conceal")
+    redacted = dataset.lethe(*arguments, "--wait=hidden", told=f"{value}\n")
+
+    assert redacted.returncode == 0, redacted.stdout + redacted.stderr
+    assert "1 rows were redacted" in redacted.stdout + redacted.stderr
+    assert str(value) not in redacted.stdout + redacted.stderr
+    assert (value in dataset.ids(), -7 in dataset.ids(), len(dataset.ids())) == (False, True, rows)
+    status = dataset.get("restatement", "conceal")["status"]
+    assert (status["phase"], status["result"]["rowsRedacted"]) == ("Succeeded", 1)
+    assert "Redact" in dataset.done("get", "restatement", "conceal")
+
+
 def test_a_held_batch_waits_for_an_approval_and_delays_no_other(lake: Lake, tmp_path: Path) -> None:
     """Two runs, and the committer in between."""
     mine = replace(lake, buffer=tmp_path / "buffer", manifest=tmp_path / "checked.yaml")

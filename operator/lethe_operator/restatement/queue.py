@@ -235,9 +235,11 @@ def restatements_launch(
 def bytes_of(restatement: Restatement, world: Observation) -> int:
     """An estimate of how many bytes the run reads for a Restatement.
 
-    A replacement has about the size of the batches that it replaces. Other operations and dry runs read no data.
+    A replacement has about the size of the batches that it replaces, and a Redact of batches writes them again. For other
+    operations, and for dry runs, it is not known, or nothing.
     """
-    if restatement.added_batch_id is None or not isinstance(world.table, TableView):
+    redacts = restatement.spec.redact is not None and not restatement.spec.dry_run
+    if not (restatement.added_batch_id or redacts) or not isinstance(world.table, TableView):
         return 0
     if restatement.list_uri:  # the batches are unknown; the table's size is the upper limit
         return world.table.total_bytes

@@ -30,7 +30,10 @@ from tests.support.documents import resource
 from tests.support.tables import commit_delta, tombstone
 from tests.tables.lethe.cli.conftest import Kept
 
-CHANGING = ("approve", "erase", "put", "replay", "revert", "track", "undo", "vacuum-now", "local apply", "local delete")
+CHANGING = (
+    *("approve", "erase", "put", "redact", "replay", "revert", "track", "undo", "vacuum-now"),
+    *("local apply", "local delete"),
+)
 READING = {"batches", "doctor", "erasures", "get", "history", "ledger", "logs", "plan", "read", "runs", "status", "why"}
 OF_THIS_MACHINE = {"demo", "jars", "local"}
 KINDS = (DATASETS, RESTATEMENTS, VACUUM_POLICIES, SECRETS)
@@ -79,6 +82,8 @@ VERBS = {
     "erase": ("erase", "flights", "A"),
     "erase records": ("erase", "flights", "--column", "v", "--values-from", "s/k"),
     "erase a subject": ("erase", "--everywhere", "--subject", "customer", "--values-from", "s/k"),
+    "redact": ("redact", "flights", "A", "--set", "v=constant:0"),
+    "redact records": ("redact", "flights", "--column", "v", "--values-from", "s/k", "--set", "v=null"),
     "replay": ("replay", "flights", "A", "--with", "A2", "--uri", "file:///nowhere"),
     "undo": ("undo", "waiting"),
 }

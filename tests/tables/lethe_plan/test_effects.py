@@ -205,6 +205,23 @@ def test_the_values_of_an_erase_are_never_read(lake: Lake) -> None:
     assert planned.effect.deleted is None
 
 
+def test_a_redact_says_which_rows_and_columns_and_what_it_may_not_change(lake: Lake) -> None:
+    """Its batches are not deleted."""
+    source = {"secretKeyRef": {"name": "people", "key": "values"}}
+    redact = {"columns": [{"column": "v", "method": "SetNull"}]}
+    of_batch = {"columns": [{"column": "batch_id", "method": "Constant", "value": "x"}]}
+
+    whole = lake.effect(a_revert("A", operation="Redact", redact=redact))
+    records = lake.effect(a_revert(operation="Redact", redact=redact, rows={"column": "v", "valuesFrom": source}))
+    refused = lake.effect(a_revert("A", operation="Redact", redact=of_batch))
+
+    assert lines(whole)["rows"] == "3 redacted: v (SetNull)"
+    assert lines(whole)["batches"] == "1 in the table"
+    assert whole.effect.deleted is None
+    assert (lines(records)["redacts"], "which rows are redacted" in records.effect.unknown) == ("v (SetNull)", True)
+    assert refused.problem.startswith("ColumnNotRedactable: Restatement ns/fix: spec.redact.columns names batch_id")
+
+
 def test_a_column_that_cannot_be_searched_is_a_problem_before_a_run_says_so(lake: Lake) -> None:
     source = {"secretKeyRef": {"name": "people", "key": "values"}}
     replacement = {"batchId": "A2", "uri": f"file://{lake.home}/changes", "keyColumns": ["v.x"]}

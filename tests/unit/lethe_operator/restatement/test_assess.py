@@ -306,6 +306,8 @@ def test_a_replay_is_about_as_large_as_what_it_replaces() -> None:
     table = a_table(a_ledger(batches=[a_batch("A", bytes=500)]))
 
     assert started(a_replay("A", "A2"), table=table).bytes == 500
+    redact = {"columns": [{"column": "v", "method": "SetNull"}]}
+    assert started(a_restatement(operation="Redact", batchIds=["A"], redact=redact), table=table).bytes == 500
     assert started(table=table).bytes == 0
 
 
