@@ -118,7 +118,9 @@ def test_only_the_named_group_creates_an_erase(restricted: Cluster) -> None:
     as_user(ENGINEER, restricted).create(named("revert-a", restatement_manifest("Revert")))
     as_user(OFFICER, restricted).create(erase)
 
-    assert "erase-a: engineer may not create an Erase. Allowed are the group privacy-officers" in str(refusal.value)
+    assert "erase-a: engineer may not create an Erase or a Redact. Allowed are the group privacy-officers" in str(
+        refusal.value
+    )
     assert "admission.erase" in str(refusal.value)
     # What an Erase leaves open to be changed stays open: whoever owns the pipeline may pause it.
     as_user(ENGINEER, restricted).patch("restatement/erase-a", {"spec": {"cancel": True}})

@@ -1,5 +1,6 @@
 """The resources that the commands create."""
 
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -76,11 +77,41 @@ def test_the_longest_id_of_a_batch_is_that_of_the_command() -> None:
     assert len(reverted.meta.name) < 63
 
 
-def test_a_manifest_for_git_never_holds_values() -> None:
+@pytest.mark.parametrize("verb", [["erase"], ["redact", "--set", "tail=null"]], ids=["erase", "redact"])
+def test_a_manifest_for_git_never_holds_values(verb: list[str]) -> None:
     ended = CliRunner().invoke(
-        cli, ["erase", "flights", "--column", "tail", "--values", "-", "-o", "yaml"], input="N12345\n"
+        cli, [*verb, "flights", "--column", "tail", "--values", "-", "-o", "yaml"], input="N12345\n"
     )
 
     assert ended.exit_code == 2
     assert "--values-from" in ended.output
     assert "N12345" not in ended.output
+
+
+def test_the_command_prints_the_manifest_of_a_redact() -> None:
+    options = ["--values-from", "erase-1/values", "--column", "id", "--set", "email=hash:erase-key/key", "-o", "json"]
+
+    printed = CliRunner().invoke(cli, ["redact", "flights", *options])
+
+    assert printed.exit_code == 0, printed.output
+    wanted = manifests.redact_records(
+        "flights", "id", "erase-1", "values", manifests.redaction(["email=hash:erase-key/key"]), Note()
+    )
+    assert json.loads(printed.output) == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["A", "--set", "email"], "--set: 'email' is not of the form COLUMN=null"),
+        (["--set", "email=null"], "Name batches, or a --column"),
+        (["A", "--column", "id", "--set", "email=null"], "Name batches, or a --column"),
+        (["--column", "id", "--set", "email=null"], "--column needs one of --values and --values-from"),
+        (["A"], "Missing option '--set'"),
+    ],
+)
+def test_a_redact_that_is_not_complete_says_what_is_missing(options: list[str], text: str) -> None:
+    ended = CliRunner().invoke(cli, ["redact", "flights", *options])
+
+    assert ended.exit_code == 2
+    assert text in ended.output
