@@ -60,11 +60,16 @@ def repetitions(requests: Iterable[Request]) -> dict[str, str]:
 
 
 def _selection(spec: Mapping[str, Any]) -> str:
-    """A digest that is equal for equal selections. The order of batch ids does not count, nor where a replacement comes from."""
+    """A digest that is equal for equal selections.
+
+    The order of batch ids does not count, nor where a replacement comes from, nor what is written into redacted columns.
+    """
     parts = {name: spec[name] for name in _SELECTION if spec.get(name)}
     if isinstance(ids := parts.get("batchIds"), list):
         parts["batchIds"] = sorted(map(str, ids))
     if replacement := spec.get("replacement"):
         parts["replacement"] = [replacement.get("batchId"), replacement.get("keyColumns")]
+    if redact := spec.get("redact"):
+        parts["redact"] = sorted(str(column.get("column")) for column in redact.get("columns") or ())
     parts["dataset"] = (spec.get("datasetRef") or {}).get("name")
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()

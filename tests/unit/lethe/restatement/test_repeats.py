@@ -17,6 +17,10 @@ def a_restatement(name: str, phase: str, minutes: int, **spec: Any) -> dict[str,
     return a_restatement_body(name, status={"phase": phase}, meta={"creationTimestamp": created}, **spec)
 
 
+def redact(*columns: str, **how: str) -> dict[str, Any]:
+    return {"operation": "Redact", "rows": ROWS, "redact": {"columns": [{"column": c, **how} for c in columns]}}
+
+
 @pytest.mark.parametrize(
     ("failed", "later", "is_repeated"),
     [
@@ -31,10 +35,24 @@ def a_restatement(name: str, phase: str, minutes: int, **spec: Any) -> dict[str,
             {"operation": "Replay", "replacement": {"batchId": "A2", "uri": "s3://b/mended"}},
             True,
         ),
+        (redact("a", "b", method="Constant", value="x"), redact("b", "a", method="SetNull"), True),
+        (redact("a"), redact("b"), False),
         ({"dryRun": True}, {}, True),
         ({}, {"dryRun": True}, False),
     ],
-    ids=["ids", "fewer ids", "operation", "Dataset", "rows", "column", "replacement", "after a dry run", "dry run"],
+    ids=[
+        "ids",
+        "fewer ids",
+        "operation",
+        "Dataset",
+        "rows",
+        "column",
+        "replacement",
+        "redacted",
+        "other columns",
+        "after a dry run",
+        "dry run",
+    ],
 )
 def test_a_later_success_with_the_same_selection_repeats_it(
     failed: dict[str, Any], later: dict[str, Any], is_repeated: bool
