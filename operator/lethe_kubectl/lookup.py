@@ -223,6 +223,28 @@ def table_of(
     return DatasetTable(f"{spec['table']['catalog']}.{spec['table']['name']}", str(spec["batchColumn"]))
 
 
+def record_of(name: str, folder: Path | None, kubeconfig: Path | None, context_name: str, namespace: str) -> str:
+    """The URI of the record of a subject request.
+
+    Raises:
+        InputError: `UnknownName`; `NotVerified`, if it has no record.
+    """
+    with connected(Choice(folder, kubeconfig, context_name, namespace, is_plugin())) as at:
+        document = one(at, "restatement", name)
+        if at.local is not None:
+            os.environ["PYICEBERG_HOME"] = str(at.local.path)
+    full_name = f"{document['metadata']['namespace']}/{name}"
+    if dataset := ((document["spec"].get("datasetRef") or {}).get("name")):
+        text = f"restatement/{name} is about one Dataset. Run: lethe erasures verify {dataset} {full_name}"
+        raise InputError("NotVerified", text)
+    record = ((document.get("status") or {}).get("erasure") or {}).get("record")
+    if not record:
+        raise InputError(
+            "NotVerified", f"restatement/{name} has no record yet. `lethe why restatement/{name}` says why."
+        )
+    return str(record)
+
+
 def use_catalogs(at: Connection, dataset: dict[str, Any]) -> None:
     """Let this process use the catalogs of `lethe local`, or for a cluster those of the caller.
 

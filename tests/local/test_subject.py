@@ -163,7 +163,7 @@ def require_erased(lake: Lake, folder: Path, erased: dict[str, int]) -> None:
     assert [d["dataset"] for d in record["datasets"]] == sorted(erased)
     assert PERSON not in json.dumps(record)
     checked = lake.lethe(
-        "erasures", "verify", status["erasure"]["record"], "--storage", "--values", "-", "--json", told=f"{PERSON}\n"
+        "erasures", "verify", "restatement/erase-12", "--storage", "--values", "-", "--json", told=f"{PERSON}\n"
     )
     assert json.loads(checked.stdout)["problems"] == [], checked.stderr
     lake.wait_until("swept and forgotten", lambda: not copies(lake.home, folder))

@@ -192,8 +192,8 @@ def verify(
 ) -> None:
     """Verify the records of erasures: of those named as namespace/name, or of all that are not open.
 
-    The record of an erasure of a subject from several tables is given by its file or URI instead (status.erasure.record of the
-    Restatement). The records of all its tables are then verified, too.
+    The record of an erasure of a subject from several tables is given as restatement/NAME, or by its file or URI. The records of
+    all its tables are then verified, too.
 
     Exit code 1 if there is a problem.
 

@@ -23,6 +23,8 @@ from lethe.ledger.ledger import Ledger
 _RESOLVER: Final = "lethe_kubectl.lookup"
 _COMPLETION: Final = "lethe_kubectl.lookup"
 _PREFIX: Final = "dataset/"
+RESTATEMENT_PREFIX: Final = "restatement/"
+"""What the name of a subject request begins with, where its record is meant."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -79,6 +81,8 @@ def table_or_dataset(function: F) -> F:
 
     def resolve(table: str, batch_column: str | None, **options: Any) -> Any:
         where = {key: options.pop(key) for key in ("folder", "kubeconfig", "context_name", "namespace")}
+        if table.startswith(RESTATEMENT_PREFIX):
+            table = record_of_restatement(table.removeprefix(RESTATEMENT_PREFIX), where)
         if is_dataset(table):
             name = table.removeprefix(_PREFIX)
             table_found = table_of_dataset(name, where)
@@ -124,13 +128,26 @@ def table_of_dataset(name: str, where: Mapping[str, Any]) -> DatasetTable:
     Raises:
         InputError: `NotInstalled`, `UnknownName`, `UnknownCatalog`, and what reading the resource raises.
     """
+    dataset_table: DatasetTable = _resolver(f"{name!r} is the name of a Dataset").table_of(name, **where)
+    return dataset_table
+
+
+def record_of_restatement(name: str, where: Mapping[str, Any]) -> str:
+    """The URI of the record of a subject request.
+
+    Raises:
+        InputError: `NotInstalled`, `UnknownName`, `NotVerified`, and what reading the resource raises.
+    """
+    record: str = _resolver(f"{name!r} is the name of a Restatement").record_of(name, **where)
+    return record
+
+
+def _resolver(what: str) -> Any:
     try:
-        resolver = import_module(_RESOLVER)
+        return import_module(_RESOLVER)
     except ModuleNotFoundError as e:
         raise InputError(
             "NotInstalled",
-            f"{name!r} is the name of a Dataset, and reading Datasets needs {e.name}. Run: pip install 'lethe-lake[kubectl]', "
-            "or name the table as catalog.namespace.table.",
+            f"{what}, and reading resources needs {e.name}. Run: pip install 'lethe-lake[kubectl]', or name the table as "
+            "catalog.namespace.table, or the file of the record.",
         ) from None
-    dataset_table: DatasetTable = resolver.table_of(name, **where)
-    return dataset_table
