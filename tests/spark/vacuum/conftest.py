@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from lethe_spark.jobs.vacuum import purge
-from lethe_spark.jobs.vacuum.purge import FilteredFiles
+from lethe_spark.jobs.vacuum.filtering import FilteredFiles
 
 
 @pytest.fixture

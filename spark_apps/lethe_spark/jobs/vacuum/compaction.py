@@ -25,7 +25,7 @@ from pyspark.errors import PySparkException
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.ingest import PathsParam
-from lethe_spark.jobs.vacuum.purge import described_for_workers, kept_metrics
+from lethe_spark.jobs.vacuum.filtering import described_for_workers, kept_metrics
 from lethe_spark.jvm.commit import RewriteFiles
 from lethe_spark.jvm.data_files import DataFile, data_files, described, tasks_of
 from lethe_spark.jvm.errors import JvmError
