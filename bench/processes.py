@@ -191,15 +191,3 @@ def _stages(log: str) -> dict[str, int]:
     for (since, phase), (until, _) in pairwise(told):
         found[phase] = found.get(phase, 0) + (until - since).seconds
     return found
-
-
-def cpu_seconds_in_all(pid: int) -> float:
-    """What a process, its descendants and those of them that have ended have used so far."""
-    total = 0
-    for one in _family(pid):
-        try:
-            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        total += sum(map(int, fields[11:15]))
-    return total / _TICKS

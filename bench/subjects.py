@@ -26,7 +26,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import DayTransform
 
 from bench.people import ROWS_OF_PERSON, created, files_of, groups_of, linked, middle, original, person, rows, summaries
-from bench.processes import cpu_seconds_in_all
+from bench.processes import Watch
 from bench.report import Cell, Goal, Part, View, goal, ratio, results_of
 from bench.runner import Place, Suite, program
 from bench.timing import describe_host, say
@@ -122,23 +122,25 @@ def erase(lake: Lake, about: str, people: Sequence[int], last: str, **spec: Any)
     process = lake.process
     assert process is not None
     since = datetime.now(UTC).replace(microsecond=0)
-    used, began = cpu_seconds_in_all(process.pid), time.monotonic()
-    lake.apply(secret, resource("Restatement", name, wanted))
     seconds: dict[str, float] = {}
     cpu: dict[str, float] = {}
     runs: dict[str, tuple[str, float]] = {}
+    with Watch(process.pid) as watch:
+        wait("watched", lambda: bool(watch.cpu_seconds))
+        used, began = sum(watch.cpu_seconds.values()), time.monotonic()
+        lake.apply(secret, resource("Restatement", name, wanted))
 
-    def is_done() -> bool:
-        runs.update(_runs(lake, about, since))
-        status = (lake.get("restatement", name).get("status") or {}).get("subject") or {}
-        for state in ("hidden", "purged", "verified"):
-            if status.get(state) and status[state] == status["selected"] and state not in seconds:
-                seconds[state] = round(time.monotonic() - began, 1)
-                cpu[state] = round(cpu_seconds_in_all(process.pid) - used, 1)
-                say(f"{name}: {state} in {status['selected']} Datasets after {seconds[state]} s")
-        return last in seconds
+        def is_done() -> bool:
+            runs.update(_runs(lake, about, since))
+            status = (lake.get("restatement", name).get("status") or {}).get("subject") or {}
+            for state in ("hidden", "purged", "verified"):
+                if status.get(state) and status[state] == status["selected"] and state not in seconds:
+                    seconds[state] = round(time.monotonic() - began, 1)
+                    cpu[state] = round(sum(watch.cpu_seconds.values()) - used, 1)
+                    say(f"{name}: {state} in {status['selected']} Datasets after {seconds[state]} s")
+            return last in seconds
 
-    wait(f"{last} everywhere", is_done)
+        wait(f"{last} everywhere", is_done)
     kinds = {kind for kind, _ in runs.values()}
     of_kind = {kind: sorted(took for k, took in runs.values() if k == kind) for kind in sorted(kinds)}
     erased = lake.get("restatement", name)["status"]["subject"]["datasets"]
@@ -198,11 +200,12 @@ def rewritten(lake: Lake, scale: SubjectScale) -> dict[str, Any]:
     (name,) = _datasets(lake, "counted", 1, scale.counted_rows)
     lake.apply(policy("counted", triggers={"activeTombstones": 1, "evictByLeadSeconds": 86_400}))
     found = erase(lake, "counted", [middle(scale.counted_rows)], "verified", evictBySeconds=60)
+    names = {Path(f.file_path).name for f in files_of(source)}
     after = {group for file in files_of(lake.table(name)) for group in groups_of(file)}
     sizes = {
         "held": sum(g.bytes for g in held),
         "encoded": sum(g.bytes for g in after - before),
-        "written": sum(int(s.get("added-files-size", 0)) for s in summaries(lake.table(name))[1:]),
+        "written": sum(f.file_size_in_bytes for f in files_of(lake.table(name)) if Path(f.file_path).name not in names),
         "file": max(f.file_size_in_bytes for f in files_of(source)),
     }
     return {"results": [{"rows": scale.counted_rows, "row_groups": len(held), **sizes, **found}]}
