@@ -42,6 +42,7 @@ from lethe.search.columns import ColumnUse, require_columns, searchable_column
 from lethe.search.redaction import redactable_columns
 from lethe_kubectl.dry_run import Uploads
 from lethe_kubectl.target import Connection, no_such_path
+from lethe_operator.guards.holds import holds_now
 from lethe_operator.guards.preconditions import blocker
 from lethe_operator.request.targets import Target, targets_of
 from lethe_operator.resources.dataset import Dataset, parse_dataset
@@ -246,7 +247,7 @@ class PlannedEffects:
         launched = verdict.launch.run.vacuum if verdict.launch is not None else None
         planned = None
         if isinstance(table, ReadTable) and launched is not None:
-            planned = table.vacuum(launched, self._now)
+            planned = table.vacuum(launched, self._now, holds_now(dataset, self._now))
         decided = Decided(dataset.meta.name, verdict.status, launched is not None, planned)
         return policies.with_vacuum(effect, decided)
 
@@ -290,7 +291,7 @@ class PlannedEffects:
         planned = None
         if isinstance(table, ReadTable):
             spec = policies.vacuum_spec(dataset, policy, table.view, self._now)
-            planned = table.vacuum(spec, self._now)
+            planned = table.vacuum(spec, self._now, holds_now(dataset, self._now))
         entry = verdict.entries.get(policy.meta.name)
         return Decided(dataset.meta.name, entry, verdict.launch is not None, planned)
 

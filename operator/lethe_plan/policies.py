@@ -101,6 +101,8 @@ def _work(planned: VacuumPlanned | None) -> str:
     drops = f", drops {many(planned.whole_files, 'file')}" if planned.whole_files else ""
     rows = f"{many(planned.rows, 'row')} of {many(planned.tombstones, 'tombstone')}"
     text = f"{_aged(planned)}A vacuum now {rewrites}{drops} and purges {rows}."
+    if planned.files_held:
+        text += f" Holds may keep {many(planned.files_held, 'file')} of them."
     if planned.next_evict_by is not None:
         text += f" The first of these rows must be gone by {planned.next_evict_by:%Y-%m-%dT%H:%MZ}."
     if not planned.files_left:

@@ -9,17 +9,20 @@ from pathlib import Path
 from lethe import ledger_store
 from lethe.base.errors import InputError
 from lethe.buffer.digest import BufferDigest, digest
+from lethe.contract.hold import HoldSpec
 from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import VacuumSpec
 from lethe.files.bounds import FileBounds
 from lethe.guards import claim as guards
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, data_files, observe
+from lethe.iceberg.holds import Holds
 from lethe.ingest import shared_folders
 from lethe.ingest.shared_folders import open_buffer
 from lethe.ledger.ledger import EMPTY, Ledger, get_many
 from lethe.ledger.lineage import Resolution
 from lethe.search.candidates import held_ids, plan_now
+from lethe.search.covered import HeldTable
 from lethe_operator.cluster.time_limit import unavailable
 from lethe_operator.dataset.observe import catalog_places
 from lethe_operator.dataset.tables import view_of
@@ -66,9 +69,16 @@ class ReadTable:
             return frozenset()
         return held_ids(self.table, head_id, field_id, unknown)
 
-    def vacuum(self, spec: VacuumSpec, now: datetime) -> VacuumPlanned | None:
-        """What a vacuum would do now; None: nothing. Reads manifests and the ledger."""
-        return plan_now(self.table, self.facts, self.resolution, self.ledger, spec, now)
+    def vacuum(self, spec: VacuumSpec, now: datetime, holds: Sequence[HoldSpec] = ()) -> VacuumPlanned | None:
+        """What a vacuum would do now; None: nothing. Reads manifests and the ledger.
+
+        Args:
+            holds: The active ones. With an invalid one, no vacuum starts, and they are not considered.
+        """
+        head_id, field_id, held = self.facts.head_id, self.view.batch_field_id, None
+        if holds and self.view.invalid_hold is None and head_id is not None and field_id is not None:
+            held = HeldTable(self.table, head_id, field_id, Holds.of(holds, self.table.schema())).count
+        return plan_now(self.table, self.facts, self.resolution, self.ledger, spec, now, held)
 
 
 Observed = ReadTable | NoTable | Unavailable

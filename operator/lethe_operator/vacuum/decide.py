@@ -87,6 +87,7 @@ def request(dataset: Dataset, plan: VacuumPlan) -> str:
     p, meta = plan, dataset.meta
     size, size_left = written(p.bytes or 0), written(p.bytes_left or 0)
     left = f", and leaves {p.files_left} files ({size_left}) for the next vacuum" if p.files_left else ""
+    left += f". Holds may keep {p.files_held} of these files" if p.files_held else ""
     aged = ""
     if p.retention_cutoff is not None:
         dropped = f"{p.retention_whole_files or 0} whole files ({written(p.retention_bytes or 0)}, {p.retention_rows or 0} rows)"

@@ -223,6 +223,8 @@ class VacuumPlanned(Recorded):
     tombstones: int = 0
     # Rows of their batches, as far as the ledger knows.
     rows: int = 0
+    # Of `files` and `whole_files`, those that may stay because holds cover rows of them. Only the run itself looks into files.
+    files_held: int = 0
     # Left to the next vacuum, because of the limit on bytes.
     files_left: int = 0
     bytes_left: int = 0

@@ -218,6 +218,8 @@ class VacuumPlan(ApiModel):
     """Tombstones that would be applied."""
     rows: int | None = None
     """Rows of their batches, as far as the ledger knows."""
+    files_held: int | None = None
+    """Of files and wholeFiles, those that may stay because holds cover rows of them."""
     files_left: int | None = None
     """Data files that limits.maxBytesPerRun leaves to the next vacuum."""
     bytes_left: int | None = None

@@ -5,7 +5,7 @@ tombstoned rows, only the bounds are kept, and only during the call.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
@@ -64,6 +64,9 @@ _MAX_SMALL_FILES: Final = 10_000
 
 _Read: TypeAlias = "tuple[list[Suspect], list[Suspect], list[FileBounds]]"
 """What is read of a manifest: its suspects, its other small files, and the bounds of all its files."""
+
+HeldCount: TypeAlias = Callable[[Collection[str]], int]
+"""Says how many of the data files with these paths holds may keep, as `lethe.search.covered.HeldTable.count`."""
 
 BATCHES: Final = "batches"
 """The key of a search for batches."""
@@ -514,6 +517,7 @@ def survey(
     spec: VacuumSpec,
     now: datetime,
     retention: Retention | InputError | None = None,
+    held: HeldCount | None = None,
 ) -> Survey | None:
     """Survey the head.
 
@@ -521,6 +525,7 @@ def survey(
         ledger: Of the head.
         field_id: Of the batch column.
         retention: Which rows are too old, or why this cannot be said. None: the run was not asked to remove rows for their age.
+        held: None: there are no holds.
 
     Returns:
         None, if no tombstone is active, no erasure has rows left to purge, and no row can be too old.
@@ -553,7 +558,12 @@ def survey(
         return None
     expected = _expected(table, [live.found[f.path] for f in plan.rewrite], estimate, target, aged)
     planned = _planned(plan, estimate, live.sort_drift, rows, erase_by)
-    planned = planned.model_copy(update={"bytes_to_copy": expected.copied, "bytes_to_encode": expected.encoded})
+    counts = {
+        "bytes_to_copy": expected.copied,
+        "bytes_to_encode": expected.encoded,
+        "files_held": held(plan.touched) if held is not None and plan.touched else 0,
+    }
+    planned = planned.model_copy(update=counts)
     problem = str(retention) if isinstance(retention, InputError) else ""
     return Survey(tombstones, live, rows, due_by, erase_by, plan, planned, problem)
 
@@ -580,19 +590,26 @@ def retention_for(
 
 
 def plan_now(
-    table: Table, facts: TableFacts, resolution: Resolution, ledger: Ledger, spec: VacuumSpec, now: datetime
+    table: Table,
+    facts: TableFacts,
+    resolution: Resolution,
+    ledger: Ledger,
+    spec: VacuumSpec,
+    now: datetime,
+    held: HeldCount | None = None,
 ) -> VacuumPlanned | None:
     """What a vacuum of a table would do now. Reads manifests and the ledger; None: nothing.
 
     Args:
         ledger: Of the head, as the resolution found it.
+        held: None: there are no holds, or they are not known.
     """
     field_id = facts.batch_field_id
     head = head_of(table, facts, resolution, field_id) if field_id is not None else None
     if head is None or field_id is None:
         return None
     retention = retention_for(table, ledger, field_id, spec, now, facts.name)
-    found = survey(head, ledger, field_id, traits_of(table, field_id), spec, now, retention)
+    found = survey(head, ledger, field_id, traits_of(table, field_id), spec, now, retention, held)
     return found.planned if found is not None and not found.is_empty else None
 
 

@@ -4,7 +4,7 @@ Files whose metadata proves that they have no covered row are not read. Whatever
 No error contains a value.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -183,6 +183,11 @@ class HeldTable:
         view = replace(SnapshotView.on(self.table, self.batch_field_id), condition=self.holds.condition)
         files = view.files(SnapshotFiles.LIVE, self.snapshot_id)
         return {f.bounds.path: f for f in files if wanted is None or f.bounds.path in wanted}
+
+    def count(self, paths: Collection[str]) -> int:
+        """How many of these data files may have covered rows. Reads manifests only."""
+        found = self.may_cover(paths)
+        return len(paths) if found is None else len(found)
 
     def _has_equality_deletes(self) -> bool:
         """Whether another engine hides rows by values. A filter on other columns does not tell which delete files matter."""

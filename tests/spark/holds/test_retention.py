@@ -34,9 +34,12 @@ def test_an_old_file_with_a_covered_row_is_not_dropped_until_the_hold_ends(
     story = AgingStory.begin(spark, lake, DAILY, format_version=format_version)
     story.promoted(A=(old(), old(), old(1), young(5)))
 
+    planned, _ = age(story, "v = 1", key="0", plan_only=True)
     result, found = age(story, "v = 1")
     again, found_again = age(story, "v = 1", key="2")
 
+    assert planned.plan is not None
+    assert (planned.plan.whole_files, planned.plan.files_held) == (2, 1)
     assert (result.files_deleted, result.files_held, result.holds) == (1, 1, ("case-7",))
     assert "1 data files keep rows that are too old, because some are covered by hold case-7" in result.message
     assert (again.outcome, again.files_held) == ("NothingToDo", 1)

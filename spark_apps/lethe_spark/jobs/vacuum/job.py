@@ -18,11 +18,13 @@ from lethe.base.objects import ListedObject
 from lethe.contract.result import ErasureCheckResult, Phase, RetentionOutcome, RunOutcome, VacuumResult
 from lethe.contract.run import VacuumSpec
 from lethe.decoder.process import NoDecoder
+from lethe.iceberg.holds import Holds
 from lethe.iceberg.locations import other_ledger, other_table, reachable, refused
 from lethe.iceberg.snapshot_files import data_manifests
 from lethe.ledger.ledger import Delta
 from lethe.search.candidates import Survey, retention_for, traits_of
 from lethe.search.candidates import survey as survey_of
+from lethe.search.covered import HeldTable
 from lethe.storage.object_store import open_store
 from lethe.uri import contains
 from lethe.vacuum.housekeeping import (
@@ -43,6 +45,7 @@ from lethe_spark.commit.opening import open_table
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jobs.clean_up import expired, finished
 from lethe_spark.jobs.erasure import verify as erasure
+from lethe_spark.jobs.holds import holds_of
 from lethe_spark.jobs.lost_partitions import leave_lost_specs
 from lethe_spark.jobs.vacuum import compaction
 from lethe_spark.jobs.vacuum.compaction import compact_small_files
@@ -58,6 +61,7 @@ TARGET: Final = "commit.manifest.target-size-bytes"
 TARGET_DEFAULT: Final = 8 * 1024 * 1024
 """Iceberg's default of the target manifest size."""
 
+NO_HOLDS: Final = Holds()
 AT_ONCE: Final = 1000
 """How many files S3 deletes in one request."""
 
@@ -305,8 +309,11 @@ def _committed(result: VacuumResult, snapshot_id: int | None, **counts: int) -> 
     return result.model_copy(update={**counts, "outcome": RunOutcome.COMMITTED, "snapshot_id": snapshot_id})
 
 
-def survey(base: Base, spec: VacuumSpec) -> Survey | None:
+def survey(base: Base, spec: VacuumSpec, holds: Holds = NO_HOLDS) -> Survey | None:
     """Survey the head.
+
+    Args:
+        holds: Those that the run knows.
 
     Returns:
         None, if no tombstone is active, no erasure has rows left to purge, and no row can be too old.
@@ -317,7 +324,18 @@ def survey(base: Base, spec: VacuumSpec) -> Survey | None:
     now = datetime.now(UTC)
     retention = retention_for(base.iceberg, base.ledger, base.field_id, spec, now, base.facts.name)
     traits = traits_of(base.iceberg, base.field_id)
-    return survey_of(head, base.ledger, base.field_id, traits, spec, now, retention)
+    held = HeldTable(base.iceberg, head.snapshot_id, base.field_id, holds).count if holds.holds else None
+    return survey_of(head, base.ledger, base.field_id, traits, spec, now, retention, held)
+
+
+def _surveyed(context: RunContext, table: SparkTable) -> Survey | None:
+    """Survey the head for the run.
+
+    Raises:
+        InputError: `InvalidHold`.
+    """
+    base = observe_base(context, table)
+    return survey(base, _spec(context), holds_of(context, base))
 
 
 def run(context: RunContext) -> VacuumResult:
@@ -337,7 +355,7 @@ def run(context: RunContext) -> VacuumResult:
     table = open_table(context)
     if spec.plan_only:
         context.reporter.phase(Phase.SCAN)
-        surveyed = survey(observe_base(context, table), spec)
+        surveyed = _surveyed(context, table)
         return planned(context, table, _only_planned(context, surveyed), time_is_up)
     with noted_run(context, table, None):
         leave_lost_specs(context, table)
@@ -369,7 +387,7 @@ def bytes_to_read(context: RunContext) -> int:
     assert spec is not None
     context.reporter.phase(Phase.PLANNING)
     table = open_table(context)
-    surveyed = survey(observe_base(context, table), spec)
+    surveyed = _surveyed(context, table)
     size = surveyed.planned.bytes if surveyed is not None else 0
     if spec.maintenance.compact_small_files and not spec.plan_only:
         bytes_left = None if spec.max_bytes is None else max(0, spec.max_bytes - size)
@@ -420,7 +438,7 @@ def _purged(
     """Purge, then do the maintenance steps that commit."""
     for _ in range(PLANS):
         context.reporter.phase(Phase.SCAN)
-        surveyed = survey(observe_base(context, table), spec)
+        surveyed = _surveyed(context, table)
         if spec.approved_plan and (surveyed is None or surveyed.planned.digest != spec.approved_plan):
             return NotApproved(_only_planned(context, surveyed))
         purging = Purging(context, table, spec, surveyed, time_is_up) if surveyed is not None else None

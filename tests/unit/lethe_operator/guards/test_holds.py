@@ -196,7 +196,9 @@ def test_an_invalid_filter_stops_vacuums_and_erases_and_nothing_else() -> None:
     invalid = replace(FULL, invalid_hold="spec.holds: the filter of hold case-7 is not a condition on the columns.")
     revert = a_restatement("revert-b", batchIds=["B"])
 
-    actions = decided(HELD, table=invalid, policies=(a_policy(),), restatements=(BY_BATCH, KEYED, revert))
+    policy = a_policy(retention={"by": "BatchAge", "maxAgeDays": 30})
+
+    actions = decided(HELD, table=invalid, policies=(policy,), restatements=(BY_BATCH, KEYED, revert))
 
     assert condition(actions.dataset_status, "Stalled") == ("True", "InvalidHold")
     assert condition(actions.dataset_status, "Ready") == ("False", "InvalidHold")

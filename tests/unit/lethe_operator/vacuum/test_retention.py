@@ -130,6 +130,17 @@ def held(story: VacuumStory, **facts: Any) -> VacuumStory:
     return story
 
 
+def test_a_plan_says_how_many_files_holds_may_keep() -> None:
+    story = aging(approval="Manual")
+    story.start()
+    story.end("Planned", plan=a_plan("d1", files_held=2), retention=found(story, left=True))
+
+    story.decide()
+
+    assert "Holds may keep 2 of these files. To approve it" in story.message
+    assert story.status["vacuum"]["plan"]["filesHeld"] == 2
+
+
 def test_files_that_a_hold_keeps_make_no_vacuum_due() -> None:
     """Neither at once nor on the next days, as long as the table does not change."""
     story = held(aging())
