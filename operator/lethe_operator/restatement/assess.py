@@ -402,8 +402,8 @@ def _outside(restatement: Restatement, settings: Settings) -> Assessment | None:
 
 
 def _without_valid_holds(restatement: Restatement, dataset: Dataset, world: Observation) -> Assessment | None:
-    """The assessment of a Restatement that may remove rows, while it is unknown which rows holds cover."""
-    if restatement.spec.operation is not Operation.ERASE and not restatement.by_keys:
+    """The assessment of a Restatement that may remove rows or values, while it is unknown which rows holds cover."""
+    if restatement.spec.operation not in (Operation.ERASE, Operation.REDACT) and not restatement.by_keys:
         return None
     invalid = invalid_hold(dataset, world.table)
     return stalled(invalid) if invalid is not None else None

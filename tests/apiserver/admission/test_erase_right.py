@@ -88,6 +88,10 @@ def erase(name: str, dataset: str) -> Document:
     return _named(name, restatement_manifest("Erase", datasetRef={"name": dataset}))
 
 
+def redact(name: str, dataset: str) -> Document:
+    return _named(name, restatement_manifest("Redact", datasetRef={"name": dataset}))
+
+
 def request(name: str, annotations: dict[str, str] | None = None) -> Document:
     """A Restatement with a subject."""
     spec = {"operation": "Erase", "subject": SUBJECT, "datasetSelector": {}, "suspend": True}
@@ -120,16 +124,22 @@ def _is_refused(kube: Kube, body: Document) -> bool:
     return False
 
 
-def test_an_erase_needs_the_verb_on_its_dataset(cluster: Cluster) -> None:
+def test_an_erase_and_a_redact_need_the_verb_on_its_dataset(cluster: Cluster) -> None:
     with pytest.raises(RequestRefused) as refused:
         cluster.kube(OFFICER).create(RESTATEMENTS, NAMESPACE, erase("erase-loyalty", "loyalty"))
+    with pytest.raises(RequestRefused, match="verb erase on datasets.lethe.dev loyalty"):
+        cluster.kube(OFFICER).create(RESTATEMENTS, NAMESPACE, redact("redact-loyalty", "loyalty"))
+    cluster.kube(OFFICER).create(RESTATEMENTS, NAMESPACE, redact("redact-bookings", "bookings"))
     cluster.kube(OFFICER).create(RESTATEMENTS, NAMESPACE, erase("erase-bookings", "bookings"))
     # What an Erase leaves open to be changed stays open, and other operations need no such right.
     cluster.kube(ENGINEER).patch(RESTATEMENTS, NAMESPACE, "erase-bookings", {"spec": {"cancel": True}})
     cluster.kube(ENGINEER).create(RESTATEMENTS, NAMESPACE, _named("revert", restatement_manifest("Revert")))
 
     said = refused.value.explanation
-    assert f"erase-loyalty: system:serviceaccount:default:{OFFICER} may not erase rows of the Dataset loyalty" in said
+    assert (
+        f"erase-loyalty: system:serviceaccount:default:{OFFICER} may not erase rows or values of the Dataset loyalty"
+        in said
+    )
     assert "verb erase on datasets.lethe.dev loyalty in the namespace default" in said
 
 

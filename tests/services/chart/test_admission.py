@@ -103,4 +103,7 @@ def test_only_the_operator_itself_is_exempt_from_the_policies_of_erases() -> Non
     for name in ("erase", "erase-right", "request-parts"):
         conditions = [c["expression"] for c in policies[f"lethe-system-lethe-{name}"]["matchConditions"]]
         assert "request.userInfo.username != 'system:serviceaccount:lethe-system:other'" in " ".join(conditions)
+    for name in ("erase", "erase-right"):
+        conditions = " ".join(c["expression"] for c in policies[f"lethe-system-lethe-{name}"]["matchConditions"])
+        assert "object.spec.operation in ['Erase', 'Redact']" in conditions
     assert "serviceaccount" not in str(policies["lethe-system-lethe-requester"])

@@ -23,7 +23,8 @@ from tests.spark.support.built_once import built_once
 from tests.spark.support.erases import Names, but, name_of, row, table_folder
 from tests.spark.support.erasures import DUE, check_closed, next_attempt
 from tests.spark.support.every_object import objects_with, of_folder
-from tests.spark.support.story import results_by_name, some_rows
+from tests.spark.support.redacts import a_redact, as_redacted, people_by_row, unredacted
+from tests.spark.support.story import of_batches, results_by_name, some_rows
 from tests.spark.support.trips import Trips, customer, passenger, ticket
 from tests.support.builders import a_request
 from tests.support.lake import Lake
@@ -167,6 +168,24 @@ def problems(trips: Trips, key: Path, *files: str) -> list[str]:
 
 
 @VERSION_3
+def test_a_redact_by_several_conditions_changes_the_rows_that_meet_one_of_them(story: Two) -> None:
+    """Also those that another table names; a row that meets two counts once."""
+    trips = story.trips
+    rows = an_erase_by(
+        story.condition(customer(GONE[1]), column="customer.email"),
+        story.via(mail(GONE[1]), mail(OTHER[1]), column="ticket.id", start="email", end="ticket"),
+    ).rows
+    redact = a_redact(trips, "unused").model_copy(update={"rows": rows})
+
+    result = trips.restate(redact)
+
+    assert (result.succeeded, result.rows_redacted) == (True, 2), result.message
+    chosen = (GONE[1], OTHER[1])
+    assert people_by_row(trips) == {
+        v: as_redacted(v) if v in chosen else unredacted(v) for _, v, _ in of_batches("A", "B", "D")
+    }
+
+
 def test_texts_of_another_table_name_whole_numbers_and_rows_that_it_does_not_show_name_nothing(story: Two) -> None:
     """One is in a list; of the others, one was taken back, one deleted by another engine, and one never there."""
     story.customers.revert("D")

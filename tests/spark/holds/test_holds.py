@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError
 from lethe.contract.hold import HoldSpec
-from lethe.contract.run import RunSpec
-from lethe.contract.settings import Deletes
+from lethe.contract.run import ColumnRedaction, Redaction, RunSpec
+from lethe.contract.settings import Deletes, Operation, RedactionMethod
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
@@ -155,7 +155,7 @@ def test_an_erase_by_records_waits_for_a_hold_on_its_rows_and_others_go_on(make:
 
     waiting, done = result.requests
     assert (waiting.succeeded, waiting.again, waiting.reason) == (False, True, "LegalHold")
-    assert "covered by hold case-7 until 2100-01-01T00:00:00Z. Nothing was removed." in waiting.message
+    assert "covered by hold case-7 until 2100-01-01T00:00:00Z. Nothing was erased." in waiting.message
     assert (done.succeeded, done.rows_erased) == (True, 1)
     assert name_of(FIRST[1]) not in result.to_json()
     story.check_reads(but(row("D", 2)))
@@ -169,6 +169,24 @@ def test_an_erase_by_records_waits_for_a_hold_on_its_rows_and_others_go_on(make:
 
     assert story.restate(held).rows_erased == 2
     story.check_reads(but(FIRST, row("B", 1), row("D", 2)))
+
+
+@pytest.mark.parametrize("format_version", [2, 3])
+def test_a_redact_waits_for_a_hold_on_its_rows_by_records_and_by_batches(make: Make, format_version: int) -> None:
+    story = make(format_version)
+    redact = Redaction(columns=(ColumnRedaction(column="name", method=RedactionMethod.SET_NULL),))
+    by_records = story.an_erase(name_of(FIRST[1])).model_copy(update={"operation": Operation.REDACT, "redact": redact})
+    for held in (by_records, a_request("of-batch", "Redact", batch_ids=["A"], redact=redact)):
+        result: Any = story.run(under(story.restatement(held), on(FIRST)))
+
+        (waiting,) = result.requests
+        assert (waiting.succeeded, waiting.again, waiting.reason) == (False, True, "LegalHold")
+        assert "rows that it would redact are covered by hold case-7" in waiting.message
+        assert waiting.message.endswith("Nothing was redacted. It goes on when they are not covered any more.")
+    assert name_of(FIRST[1]) in story.table().scan().to_arrow()["name"].to_pylist()
+
+    assert story.restate(by_records).rows_redacted == 1
+    assert name_of(FIRST[1]) not in story.table().scan().to_arrow()["name"].to_pylist()
 
 
 def test_an_erase_of_format_version_2_rewrites_no_file_with_covered_rows_that_position_deletes_hide(

@@ -129,7 +129,7 @@ def test_only_runs_that_may_remove_rows_from_data_files_are_stopped(spec: RunSpe
 def waiting(dataset: Dataset, *holds: dict[str, Any], now: datetime = NOW) -> Decided:
     """Of an Erase whose run has found covered rows, under these holds."""
     spec = under(a_restatement_run(KEYED), *holds)
-    text = "Restatement ns/fix: rows that it would replace are covered by hold case-7 until then. Nothing was removed."
+    text = "Restatement ns/fix: rows that it would replace are covered by hold case-7 until then. Nothing was changed."
     answer = RequestResult(key=KEYED.key, name="ns/fix", succeeded=False, again=True, reason="LegalHold", message=text)
     result = a_result(spec, RunOutcome.FAILED, requests=(answer,), reason="LegalHold", message=text)
     attempt = an_attempt(spec, AttemptState.SUCCEEDED, for_uid=KEYED.meta.uid, result=result)
