@@ -127,7 +127,7 @@ def _is_refused(kube: Kube, body: Document) -> bool:
 def test_an_erase_and_a_redact_need_the_verb_on_its_dataset(cluster: Cluster) -> None:
     with pytest.raises(RequestRefused) as refused:
         cluster.kube(OFFICER).create(RESTATEMENTS, NAMESPACE, erase("erase-loyalty", "loyalty"))
-    with pytest.raises(RequestRefused, match="verb erase on datasets.lethe.dev loyalty"):
+    with pytest.raises(RequestRefused, match=r"verb erase on datasets\.lethe\.dev loyalty"):
         cluster.kube(OFFICER).create(RESTATEMENTS, NAMESPACE, redact("redact-loyalty", "loyalty"))
     cluster.kube(OFFICER).create(RESTATEMENTS, NAMESPACE, redact("redact-bookings", "bookings"))
     cluster.kube(OFFICER).create(RESTATEMENTS, NAMESPACE, erase("erase-bookings", "bookings"))
