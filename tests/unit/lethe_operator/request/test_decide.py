@@ -212,6 +212,18 @@ def test_a_restatement_that_erases_something_else_does_not_count(forged: Restate
     assert not actions.complete
 
 
+def test_a_dry_run_plans_each_dataset_and_then_ends() -> None:
+    asked = request(dryRun=True)
+    assert decided(A, asked=asked).create[0]["spec"]["dryRun"] is True
+    planned = child("a", "hidden", dryRun=True)
+    actions = decide(RequestWorld(asked, targets_of(asked.spec, [A]), {planned.meta.name: planned}), NOW)
+    assert shown(actions)["a"][0] == "Planned"
+    assert condition(document(actions.status), "Succeeded") == ("True", "Planned")
+    assert (counts(actions), actions.complete) == ((1, 0, 0, 0, 0), False)
+    ended = decided(A, B, asked=request(dryRun=True, status=actions.status))
+    assert (ended.create, ended.status) == ((), actions.status)
+
+
 def test_suspend_and_cancel_are_passed_on() -> None:
     suspended = decided(A, B, asked=request(suspend=True), children={"a": "runs"})
     assert (suspended.create, suspended.change) == ((), {"erase-12-a": {"suspend": True}})
