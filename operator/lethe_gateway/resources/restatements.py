@@ -91,7 +91,7 @@ class RestatementView(RestatementSummary):
     replacement: ReplacementView | None = None
     undoes: str | None = None
     """The Restatement that an Undo takes back."""
-    erased_columns: tuple[str, ...] = ()
+    selecting_columns: tuple[str, ...] = ()
     """The columns whose values name the records that an Erase deletes or a Redact changes."""
     redacted_columns: tuple[ColumnRedactionView, ...] = Field(default_factory=tuple)
     """What a Redact writes into which columns."""
@@ -116,7 +116,7 @@ def restatement_of(resource: Mapping[str, Any]) -> RestatementView:
             "batchIds": list(spec.get("batchIds") or ())[:SHOWN_IDS],
             "replacement": spec.get("replacement"),
             "undoes": part(spec, "undoes").get("name"),
-            "erasedColumns": _erased_columns(part(spec, "rows")),
+            "selectingColumns": _selecting_columns(part(spec, "rows")),
             "redactedColumns": [
                 {"column": c.get("column"), "method": c.get("method")}
                 for c in part(spec, "redact").get("columns") or ()
@@ -129,7 +129,7 @@ def restatement_of(resource: Mapping[str, Any]) -> RestatementView:
     )
 
 
-def _erased_columns(rows: Mapping[str, Any]) -> list[str]:
+def _selecting_columns(rows: Mapping[str, Any]) -> list[str]:
     conditions = (rows, *(rows.get("anyOf") or ()))
     return list(dict.fromkeys(str(c["column"]) for c in conditions if c.get("column")))
 

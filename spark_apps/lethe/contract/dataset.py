@@ -434,7 +434,7 @@ class DatasetSpec(ApiModel):
     one, whatever its labels.
     """
     holds: Annotated[tuple[HoldSpec, ...], keyed_by("name", maximum=32)] = ()
-    """Legal holds: rows that vacuums and Erases must not remove. status.holds says from when each is in force."""
+    """Legal holds: rows that vacuums, Erases and Redacts must not change. status.holds says from when each is in force."""
     restatements: Annotated[RestatementsSpec, StoredDefault()] = RestatementsSpec()
     consolidation: Annotated[ConsolidationSettings, StoredDefault()] = ConsolidationSettings()
     batch_tracking: Annotated[BatchTrackingSpec, StoredDefault()] = BatchTrackingSpec()

@@ -17,7 +17,7 @@ _TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]
 
 
 class HoldSpec(ApiModel):
-    """Rows that no vacuum purges and no Erase removes, until the hold ends or is removed. A Revert still hides them."""
+    """Rows that no vacuum purges, and no Erase or Redact changes, until the hold ends or is removed. A Revert hides them."""
 
     name: Annotated[str, length(1, 63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
     """The name of the hold. Statuses, events and logs show it, so it must not name a person."""
