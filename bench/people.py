@@ -3,6 +3,7 @@
 The files of a table are made once. Another table gets hard links to them: to delete a file of one leaves those of the others.
 """
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -71,8 +72,12 @@ def original(catalog: Catalog, number: int) -> Table:
     return table
 
 
-def linked(catalog: Catalog, name: str, source: Table) -> None:
-    """A table with hard links to all files of another."""
+def linked(catalog: Catalog, name: str, source: Table, version: int) -> None:
+    """A table with hard links to all files of another.
+
+    Args:
+        version: Iceberg's format version.
+    """
     table = created(catalog, f"shop.{name}", properties={"write.parquet.row-group-size-bytes": str(12 * 2**20)})
     with table.transaction() as change, change.update_snapshot().fast_append() as append:
         for file in files_of(source):
@@ -80,6 +85,17 @@ def linked(catalog: Catalog, name: str, source: Table) -> None:
             there.parent.mkdir(parents=True, exist_ok=True)
             os.link(_path(file.file_path), there)
             append.append_data_file(_moved(file, f"file://{there}"))
+    if version > 2:
+        _upgrade(catalog, f"shop.{name}", version)
+
+
+def _upgrade(catalog: Catalog, name: str, version: int) -> None:
+    """Register the table again with a format version that PyIceberg cannot write. Its rows get ids at the next commit."""
+    old = _path(catalog.load_table(name).metadata_location)
+    new = old.with_name(f"v{version}-{old.name}")
+    new.write_text(json.dumps({**json.loads(old.read_text()), "format-version": version, "next-row-id": 0}))
+    catalog.drop_table(name)
+    catalog.register_table(name, f"file://{new}")
 
 
 def files_of(table: Table) -> list[DataFile]:

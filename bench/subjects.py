@@ -1,6 +1,6 @@
 """Measure requests of persons through `lethe local`: until hidden and verified everywhere, and what is rewritten. I/O.
 
-    python -m bench.subjects [--scale tiny|small|medium|full] [--only PART,…] [--out docs/benchmarks]
+    python -m bench.subjects [--scale tiny|small|full] [--only PART,…] [--out docs/benchmarks]
 
 Each Dataset adopts a table of its own, sorted by person (`bench.people`). The operator, the committer and the runs are those of a
 user.
@@ -25,7 +25,19 @@ from lethe_operator.resources.common import LABEL_DATASET, LABEL_KIND
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import DayTransform
 
-from bench.people import ROWS_OF_PERSON, created, files_of, groups_of, linked, middle, original, person, rows, summaries
+from bench.people import (
+    ROWS_OF_PERSON,
+    Group,
+    created,
+    files_of,
+    groups_of,
+    linked,
+    middle,
+    original,
+    person,
+    rows,
+    summaries,
+)
 from bench.processes import Watch
 from bench.report import Cell, Goal, Part, View, goal, ratio, results_of
 from bench.runner import Place, Suite, program
@@ -56,14 +68,16 @@ SCALES: Final = {
     s.name: s
     for s in (
         SubjectScale("tiny", 2, 20_000, 2, 20_000, 50, 200_000),
-        SubjectScale("small", 10, 1_000_000, 10, 1_000_000, 1_000, 10_000_000),
-        SubjectScale("medium", 20, 10_000_000, 20, 1_000_000, 1_000, 10_000_000),
+        SubjectScale("small", 4, 1_000_000, 3, 1_000_000, 1_000, 5_000_000),
         SubjectScale("full", 50, 10_000_000, 20, 10_000_000, 1_000, 10_000_000),
     )
 }
 
 DAYS: Final = 365
 LIMIT_SECONDS: Final = 3 * 3600
+VECTORS: Final = 3
+"""The format version in which an erasure hides rows by deletion vectors."""
+VERSIONS: Final = (2, VECTORS)
 
 # --- requests --------------------------------------------------------------------------------------------------------
 
@@ -172,7 +186,7 @@ def _runs(lake: Lake, about: str, since: datetime) -> Iterator[tuple[str, tuple[
 
 def one_person(lake: Lake, scale: SubjectScale) -> dict[str, Any]:
     """One person in all Datasets, until no file of any table has a row of the person."""
-    names = _datasets(lake, "person", scale.datasets, scale.rows)
+    names = _datasets(lake, "person", scale.datasets, scale.rows, VECTORS)
     lake.apply(policy("person", triggers={"activeTombstones": 1, "evictByLeadSeconds": 86_400}))
     found = erase(lake, "person", [middle(scale.rows)], "verified", evictBySeconds=60)
     require(found["rows_erased"], ROWS_OF_PERSON * len(names))
@@ -181,7 +195,7 @@ def one_person(lake: Lake, scale: SubjectScale) -> dict[str, Any]:
 
 def crowd(lake: Lake, scale: SubjectScale) -> dict[str, Any]:
     """One person and many people in the same Datasets, until no reader sees them. No vacuum runs beside."""
-    names = _datasets(lake, "crowd", scale.crowd_datasets, scale.crowd_rows)
+    names = _datasets(lake, "crowd", scale.crowd_datasets, scale.crowd_rows, VECTORS)
     results = []
     everybody = scale.crowd_rows // ROWS_OF_PERSON
     # Of the many, none is the one.
@@ -193,22 +207,30 @@ def crowd(lake: Lake, scale: SubjectScale) -> dict[str, Any]:
 
 
 def rewritten(lake: Lake, scale: SubjectScale) -> dict[str, Any]:
-    """What the vacuum of one table encodes again, and which row groups have the person's rows."""
-    source = original(lake.catalog(), scale.counted_rows)
-    held = {group for file in files_of(source) for group in groups_of(file, person(middle(scale.counted_rows)))}
-    before = {group for file in files_of(source) for group in groups_of(file)}
-    (name,) = _datasets(lake, "counted", 1, scale.counted_rows)
-    lake.apply(policy("counted", triggers={"activeTombstones": 1, "evictByLeadSeconds": 86_400}))
-    found = erase(lake, "counted", [middle(scale.counted_rows)], "verified", evictBySeconds=60)
-    names = {Path(f.file_path).name for f in files_of(source)}
-    after = {group for file in files_of(lake.table(name)) for group in groups_of(file)}
-    sizes = {
-        "held": sum(g.bytes for g in held),
-        "encoded": sum(g.bytes for g in after - before),
-        "written": sum(f.file_size_in_bytes for f in files_of(lake.table(name)) if Path(f.file_path).name not in names),
-        "file": max(f.file_size_in_bytes for f in files_of(source)),
-    }
-    return {"results": [{"rows": scale.counted_rows, "row_groups": len(held), **sizes, **found}]}
+    """What the erasure of a person from one table encodes again, and which row groups have the person's rows.
+
+    In format version 2 the run of the Restatement writes files again, in version 3 the vacuum does.
+    """
+    source, who = original(lake.catalog(), scale.counted_rows), middle(scale.counted_rows)
+    known = {Path(f.file_path).name: set(groups_of(f)) for f in files_of(source)}
+    before = set[Group]().union(*known.values())
+    held = {group for file in files_of(source) for group in groups_of(file, person(who))}
+    results = []
+    for version in VERSIONS:
+        about = f"counted-v{version}"
+        (name,) = _datasets(lake, about, 1, scale.counted_rows, version)
+        lake.apply(policy(about, triggers={"activeTombstones": 1, "evictByLeadSeconds": 86_400}))
+        found = erase(lake, about, [who], "verified", evictBySeconds=60)
+        require(found["rows_erased"], ROWS_OF_PERSON)
+        added = [f for f in files_of(lake.table(name)) if Path(f.file_path).name not in known]
+        sizes = {
+            "held": sum(g.bytes for g in held),
+            "encoded": sum(g.bytes for f in added for g in set(groups_of(f)) - before),
+            "written": sum(f.file_size_in_bytes for f in added),
+            "file": max(f.file_size_in_bytes for f in files_of(source)),
+        }
+        results.append({"version": version, "rows": scale.counted_rows, "row_groups": len(held), **sizes, **found})
+    return {"results": results}
 
 
 def retention(lake: Lake, scale: SubjectScale) -> dict[str, Any]:
@@ -230,10 +252,10 @@ def retention(lake: Lake, scale: SubjectScale) -> dict[str, Any]:
     return {"results": [{"rows": before, "partitions": DAYS, "rows_removed": size, **sizes}]}
 
 
-def _datasets(lake: Lake, about: str, number: int, size: int) -> list[str]:
+def _datasets(lake: Lake, about: str, number: int, size: int, version: int) -> list[str]:
     source, names = original(lake.catalog(), size), [f"{about}-{n:02d}" for n in range(number)]
     for name in names:
-        linked(lake.catalog(), name, source)
+        linked(lake.catalog(), name, source, version)
     lake.apply(*(adopted(lake, name, about) for name in names))
     ready(lake, names)
     return names
@@ -272,7 +294,7 @@ def goals(parts: Mapping[str, Part]) -> list[Goal]:
         found.append(goal(f"{of} seconds until hidden", ratio(many["seconds"]["hidden"], one["seconds"]["hidden"]), 2))
         found.append(goal(f"{of} CPU seconds until hidden", ratio(many["cpu"]["hidden"], one["cpu"]["hidden"]), 2))
     for r in results_of(parts, "rewritten"):
-        text = "bytes that the vacuum of an erasure encodes ÷ bytes of the row groups with the person's rows"
+        text = f"bytes that an erasure encodes ÷ bytes of the row groups with the person's rows, format version {r['version']}"
         found.append(goal(text, ratio(r["encoded"], r["held"]), 1.5))
     for r in results_of(parts, "retention"):
         found.append(goal(f"bytes written when one of {r['partitions']} days is too old", r["added"], 0))
@@ -285,19 +307,31 @@ SECONDS_UNTIL: Final = (
     Cell("CPU seconds until hidden", "cpu.hidden"),
     Cell("verified", "cpu.verified"),
 )
+RUNS: Final = (
+    Cell("runs of the Restatements", "runs.Restatement.number"),
+    Cell("seconds of each", "runs.Restatement.median_seconds"),
+    Cell("vacuums", "runs.Vacuum.number"),
+    Cell("seconds of each", "runs.Vacuum.median_seconds"),
+)
 SUITE = Suite(
     name="subjects",
     purpose=(__doc__ or "").splitlines()[0],
     parts={"rewritten": rewritten, "retention": retention, "crowd": crowd, "person": one_person},
     scales=SCALES,
     views=(
-        View("One person in many Datasets", ("person",), ("datasets", "rows"), cells=SECONDS_UNTIL),
-        View("One person and many people", ("crowd",), ("people", "datasets", "rows"), cells=SECONDS_UNTIL[0::2]),
+        View("One person in many Datasets", ("person",), ("datasets", "rows"), cells=SECONDS_UNTIL + RUNS),
+        View(
+            "One person and many people",
+            ("crowd",),
+            ("people", "datasets", "rows"),
+            cells=SECONDS_UNTIL[0::2] + RUNS[:2],
+        ),
         View(
             "Bytes of an erasure",
             ("rewritten",),
-            ("rows",),
+            ("version", "rows"),
             cells=(
+                *SECONDS_UNTIL,
                 Cell("with rows of the person", "held"),
                 Cell("encoded", "encoded"),
                 Cell("written", "written"),
