@@ -68,7 +68,7 @@ SCALES: Final = {
     s.name: s
     for s in (
         SubjectScale("tiny", 2, 20_000, 2, 20_000, 50, 200_000),
-        SubjectScale("small", 4, 1_000_000, 3, 1_000_000, 1_000, 5_000_000),
+        SubjectScale("small", 2, 1_000_000, 2, 1_000_000, 1_000, 5_000_000),
         SubjectScale("full", 50, 10_000_000, 20, 10_000_000, 1_000, 10_000_000),
     )
 }
@@ -316,7 +316,7 @@ RUNS: Final = (
 SUITE = Suite(
     name="subjects",
     purpose=(__doc__ or "").splitlines()[0],
-    parts={"rewritten": rewritten, "retention": retention, "crowd": crowd, "person": one_person},
+    parts={"rewritten": rewritten, "retention": retention, "person": one_person, "crowd": crowd},
     scales=SCALES,
     views=(
         View("One person in many Datasets", ("person",), ("datasets", "rows"), cells=SECONDS_UNTIL + RUNS),
