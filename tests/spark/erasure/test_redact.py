@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.parameters import races, some, tuples
 from tests.spark.support.built_once import built_once
-from tests.spark.support.erases import plans_of, row, table_folder
+from tests.spark.support.erases import last_query, plans_of, row, table_folder
 from tests.spark.support.erasures import DUE, check_closed, the_record
 from tests.spark.support.every_object import objects_with, of_folder
 from tests.spark.support.redacts import (
@@ -311,11 +311,11 @@ def test_no_value_and_no_key_is_in_what_spark_remembers_or_in_metadata(
 ) -> None:
     caplog.set_level(logging.INFO)
     story = make(2)
-    redact = a_redact(story, ticket(GONE[1]))
+    redact, before = a_redact(story, ticket(GONE[1])), last_query(story.spark)
 
     result = story.run(story.restatement(redact))
 
-    told = "\n".join((plans_of(story.spark), redact.model_dump_json(), result.to_json(), caplog.text))
+    told = "\n".join((plans_of(story.spark, before), redact.model_dump_json(), result.to_json(), caplog.text))
     ledger = json.dumps([dict(e.result) for e in story.ledger().requests.values()])
     assert [secret for secret in (ticket(GONE[1]), KEY.decode(), KEY.hex()) if secret in told or secret in ledger] == []
 

@@ -148,10 +148,17 @@ def table_folder(story: Story) -> Path:
     return Path(local(story.table().location()))
 
 
-def plans_of(spark: SparkSession) -> str:
-    """What Spark remembers of the queries that it ran, as its pages and event logs show it."""
+def last_query(spark: SparkSession) -> int:
+    """The number of the last query that Spark ran; -1: it ran none. Tests share the session."""
+    listed = spark._jsparkSession.sharedState().statusStore().executionsList()
+    return max((int(listed.apply(n).executionId()) for n in range(int(listed.size()))), default=-1)
+
+
+def plans_of(spark: SparkSession, after: int) -> str:
+    """What Spark remembers of the queries that it ran after one of them, as its pages and event logs show it."""
     store = spark._jsparkSession.sharedState().statusStore()
     listed = store.executionsList()
-    executions = [listed.apply(n) for n in range(int(listed.size()))]
+    every = [listed.apply(n) for n in range(int(listed.size()))]
+    executions = [e for e in every if int(e.executionId()) > after]
     assert executions
     return "\n".join(f"{e.description()}\n{e.details()}\n{e.physicalPlanDescription()}" for e in executions)
