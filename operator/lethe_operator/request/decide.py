@@ -7,6 +7,7 @@ goes on where it was.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, Final
 
@@ -67,6 +68,8 @@ class Part:
     """A run has verified that no file in the storage has them."""
     blocked: bool = False
     """Something must be changed, or keeps the bytes."""
+    starts: bool = False
+    """Its Restatement can be made now."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,11 @@ class RequestWorld:
     """Names that other Restatements have."""
     denied: Mapping[str, Verdict] = field(default_factory=dict)
     """Why the requester may not erase from a Dataset, by the Dataset's name. It has only Datasets without a Restatement."""
+
+    @cached_property
+    def child_of(self) -> Mapping[str, Restatement | Invalid]:
+        """The Restatements that the request owns, by the name of their Dataset."""
+        return {_dataset_of(c): c for c in self.children.values()}
 
 
 @dataclass(frozen=True)
@@ -107,7 +115,7 @@ def decide(world: RequestWorld, now: datetime) -> RequestActions:
     if is_closed(request):
         return _closed(request, now)
     parts = tuple(_parts(world))
-    create = () if _stops(request) else tuple(child_document(request, p.target) for p in parts if _starts(p, world))
+    create = () if _stops(request) else tuple(child_document(request, p.target) for p in parts if p.starts)
     return RequestActions(
         status=_status(world, parts, now),
         create=create,
@@ -194,9 +202,8 @@ def child_document(request: Restatement, target: Target | None) -> dict[str, Any
 def _parts(world: RequestWorld) -> Iterable[Part]:
     """The Datasets of a request, by name: those that are part of it now, and those of its Restatements."""
     targets = {t.name: t for t in world.targets.included}
-    of_children = {_dataset_of(c): c for c in world.children.values()}
-    for name in sorted(targets.keys() | of_children.keys()):
-        target, child = targets.get(name), of_children.get(name)
+    for name in sorted(targets.keys() | world.child_of.keys()):
+        target, child = targets.get(name), world.child_of.get(name)
         if child is None:
             yield _without_child(world, targets[name])
         elif isinstance(child, Restatement) and not _is_own(world.request, child):
@@ -245,30 +252,23 @@ def _without_child(world: RequestWorld, target: Target) -> Part:
     if readers := _awaited(world, target):
         text = f"Its rows are needed until the Restatements of {', '.join(readers)} have looked up keys in them."
         return Part(name, target, None, _shown(name, "", "Waiting", Verdict(Reason.WAITS_FOR_LOOKUPS, text)))
-    return Part(name, target, None, _shown(name, "", "Waiting", Verdict(Reason.QUEUED, Reason.QUEUED.meaning)))
-
-
-def _child_of(world: RequestWorld, dataset: str) -> Restatement | Invalid | None:
-    return next((c for c in world.children.values() if _dataset_of(c) == dataset), None)
+    shown = _shown(name, "", "Waiting", Verdict(Reason.QUEUED, Reason.QUEUED.meaning))
+    return Part(name, target, None, shown, starts=True)
 
 
 def _awaited(world: RequestWorld, target: Target) -> tuple[str, ...]:
     """The Datasets that still have to look up keys in this one."""
     readers = world.targets.readers_of.get(target.name, frozenset())
-    return tuple(n for n in sorted(readers) if not _is_hidden(_child_of(world, n)))
+    return tuple(n for n in sorted(readers) if not _is_hidden(world.child_of.get(n)))
 
 
 def _erased_lookups(world: RequestWorld, target: Target) -> tuple[str, ...]:
     """The Datasets in which this one looks up keys, and whose own erasure has begun."""
-    return tuple(n for n in sorted(target.lookups) if _child_of(world, n) is not None)
+    return tuple(n for n in sorted(target.lookups) if n in world.child_of)
 
 
 def _is_hidden(child: Restatement | Invalid | None) -> bool:
     return isinstance(child, Restatement) and child.status.is_true(conditions.SUCCEEDED)
-
-
-def _starts(part: Part, world: RequestWorld) -> bool:
-    return part.child is None and part.target is not None and not part.blocked and not _awaited(world, part.target)
 
 
 def _shown(dataset: str, child: str, state: str, verdict: Verdict, rows: int | None = None) -> SubjectDataset:

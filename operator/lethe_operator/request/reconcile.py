@@ -59,12 +59,12 @@ class RequestReconciler:
         if actions.complete:
             new, more = self._complete(world, actions, now)
         status.write(self.kube, RESTATEMENTS, namespace, name, request.stored, new)
-        told = (*events(name, request.status, new), *more)
-        status.post(self.kube, namespace, told, {("Restatement", name): request.meta.uid})
+        posted = (*events(name, request.status, new), *more)
+        status.post(self.kube, namespace, posted, {("Restatement", name): request.meta.uid})
         if actions.delete:
             self.kube.delete(RESTATEMENTS, namespace, name, uid=request.meta.uid)
             return None
-        changed = bool(actions.create or actions.change or told)
+        changed = bool(actions.create or actions.change or posted)
         return Next(actions.look_again, idle=is_closed(request) and not changed)
 
     def _observe(self, request: Restatement) -> RequestWorld:
