@@ -15,8 +15,26 @@ from lethe.ledger.ledger import BatchEntry, Delta
 from lethe.ledger.lineage import summary
 from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.io.pyarrow import (
+    _dataframe_to_data_files,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriterV2,
+)
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _FastAppendFiles
+from pyiceberg.typedef import Record
 
 from tests.support.builders import RUN, a_tombstone
 
@@ -66,6 +84,58 @@ def revert(table: Table, *ids: str, partitions: Sequence[str] = ()) -> int:
     meta = {META_PARTITIONS: "\n".join(partitions)} if partitions else {}
     commit_delta(table, add_tombstones=tuple(tombstone(table, i, meta) for i in ids))
     return head(table)
+
+
+class _DeleteManifest(ManifestWriterV2):
+    """PyIceberg itself writes only manifests of data files."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+class _WithManifests(_FastAppendFiles):
+    """A commit with further manifests."""
+
+    further: tuple[ManifestFile, ...] = ()
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        return [*super()._existing_manifests(), *self.further]
+
+
+def delete_by_equality(table: Table, values: pa.Table, *columns: str) -> None:
+    """Another engine deletes the rows that have the values of one row in these columns. Its file has all columns of `values`."""
+    table.refresh()
+    schema, folder = table.schema(), Path(table.location().removeprefix("file://"))
+    ids = {name: schema.find_field(name).field_id for name in values.column_names}
+    fields = [f.with_metadata({"PARQUET:field_id": str(ids[f.name])}) for f in values.schema]
+    path, manifest = folder / "data" / "deletes.parquet", folder / "metadata" / "deletes.avro"
+    pq.write_table(values.cast(pa.schema(fields)), path)
+    found = data_file_statistics_from_parquet_metadata(
+        pq.read_metadata(path), compute_statistics_plan(schema, {}), parquet_path_to_id_mapping(schema)
+    ).to_serialized_dict()
+    file = DataFile.from_args(
+        content=DataFileContent.EQUALITY_DELETES,
+        file_path=f"file://{path}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        file_size_in_bytes=path.stat().st_size,
+        equality_ids=[ids[name] for name in columns],
+        **found,
+    )
+    with table.transaction() as change:
+        commit = _WithManifests(Operation.DELETE, change, table.io)
+        output = table.io.new_output(f"file://{manifest}")
+        with _DeleteManifest(table.spec(), schema, output, commit.snapshot_id, "deflate") as writer:
+            entry = ManifestEntry.from_args(
+                status=ManifestEntryStatus.ADDED, snapshot_id=commit.snapshot_id, data_file=file
+            )
+            writer.add_entry(entry)
+        commit.further = (writer.to_manifest_file(),)
+        commit.commit()
 
 
 def undo(table: Table, *ids: str) -> int:

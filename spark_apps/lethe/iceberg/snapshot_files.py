@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TypeVar, assert_never
+from typing import Any, Final, TypeVar, assert_never
 
 import fastavro
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -53,6 +53,8 @@ from lethe.ledger.tombstone import BlockerKind
 from lethe.vacuum.housekeeping import DataManifest
 
 PARALLEL_READS = 8
+EQUALITY_DELETES: Final = "EqualityDeletes"
+"""The reason of the error if equality deletes may hide rows that are read."""
 
 Judged = TypeVar("Judged", ManifestFile, DataFile)
 
@@ -356,7 +358,7 @@ class SnapshotView:
             if "equality deletes" not in str(e):
                 raise
             raise InputError(
-                "EqualityDeletes",
+                EQUALITY_DELETES,
                 "another engine wrote equality deletes to this table, which PyIceberg cannot read. Use lethe_spark.read, or let "
                 "that engine compact the table first.",
             ) from e
@@ -378,6 +380,8 @@ class _CarefulPlanner(ManifestGroupPlanner):
 
     Bounds that PyIceberg cannot read, such as a text that is cut within a character, skip no file. What is left of a filter for
     a file is never asked: PyIceberg compares the nulls of partitions, and fails.
+
+    Files of deletes are skipped only by the columns that they compare with rows. What they store of others may be anything.
     """
 
     def _build_partition_projection(self, spec_id: int) -> BooleanExpression:
@@ -394,7 +398,8 @@ class _CarefulPlanner(ManifestGroupPlanner):
         return _or_else_true(super()._build_partition_evaluator(spec_id))
 
     def _build_metrics_evaluator(self) -> Callable[[DataFile], bool]:
-        return _or_else_true(super()._build_metrics_evaluator())
+        may_match = _or_else_true(super()._build_metrics_evaluator())
+        return lambda file: may_match(file if file.content == DataFileContent.DATA else _compared(file))
 
     def _build_residual_evaluator(self, spec_id: int) -> Callable[[DataFile], ResidualEvaluator]:  # noqa: ARG002
         nothing_left = residual_evaluator_of(
@@ -411,6 +416,23 @@ def _or_else_true(may_match: Callable[[Judged], bool]) -> Callable[[Judged], boo
             return True
 
     return careful
+
+
+def _compared(deletes: DataFile) -> DataFile:
+    """A file of deletes with the metrics of the columns whose values it deletes. Deletes by position have none."""
+    ids = frozenset(deletes.equality_ids or ())
+
+    def of_ids(metrics: Mapping[int, Any] | None) -> dict[int, Any]:
+        return {i: m for i, m in (metrics or {}).items() if i in ids}
+
+    return DataFile.from_args(
+        record_count=deletes.record_count,
+        value_counts=of_ids(deletes.value_counts),
+        null_value_counts=of_ids(deletes.null_value_counts),
+        nan_value_counts=of_ids(deletes.nan_value_counts),
+        lower_bounds=of_ids(deletes.lower_bounds),
+        upper_bounds=of_ids(deletes.upper_bounds),
+    )
 
 
 def _is_data(manifest: ManifestFile) -> bool:

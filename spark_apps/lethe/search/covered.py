@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
-from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.table import Table
 from pyroaring import FrozenBitMap64
 
@@ -21,7 +20,7 @@ from lethe.files.increment import SnapshotFiles
 from lethe.iceberg.conditions import RowCondition
 from lethe.iceberg.holds import Holds
 from lethe.iceberg.position_deletes import PositionArray, as_array
-from lethe.iceberg.snapshot_files import PlannedFile, SnapshotView
+from lethe.iceberg.snapshot_files import EQUALITY_DELETES, PlannedFile, SnapshotView
 from lethe.read.data_file import Reading, deleted_rows
 from lethe.search.batches import SearchError
 
@@ -173,28 +172,24 @@ class HeldTable:
             paths: None: of all files.
 
         Returns:
-            None: it cannot be told, because another engine wrote equality deletes. Any file may have covered rows.
+            None: it cannot be told, because equality deletes of another engine may hide covered rows. Any file may have some.
         """
         if not self.holds.holds:
             return {}
-        if self._has_equality_deletes():
-            return None
         wanted = None if paths is None else frozenset(paths)
         view = replace(SnapshotView.on(self.table, self.batch_field_id), condition=self.holds.condition)
-        files = view.files(SnapshotFiles.LIVE, self.snapshot_id)
+        try:
+            files = view.files(SnapshotFiles.LIVE, self.snapshot_id)
+        except InputError as e:
+            if e.reason != EQUALITY_DELETES:
+                raise
+            return None
         return {f.bounds.path: f for f in files if wanted is None or f.bounds.path in wanted}
 
     def count(self, paths: Collection[str]) -> int:
         """How many of these data files may have covered rows. Reads manifests only."""
         found = self.may_cover(paths)
         return len(paths) if found is None else len(found)
-
-    def _has_equality_deletes(self) -> bool:
-        """Whether another engine hides rows by values. A filter on other columns does not tell which delete files matter."""
-        snapshot, io = self.table.metadata.snapshot_by_id(self.snapshot_id), self.table.io
-        manifests = snapshot.manifests(io) if snapshot is not None else []
-        entries = (e for m in manifests if m.content == ManifestContent.DELETES for e in m.fetch_manifest_entry(io))
-        return any(e.data_file.content == DataFileContent.EQUALITY_DELETES for e in entries)
 
     def covering(
         self,

@@ -268,13 +268,17 @@ def test_a_covered_row_that_is_deleted_between_search_and_commit_stays(make: Mak
     assert story.tombstones() == {"A"}
 
 
-def test_equality_deletes_of_another_engine_keep_every_file(make: Make) -> None:
-    """Lethe cannot tell which rows they hide, so any of them may be covered."""
+def test_equality_deletes_of_another_engine_that_may_hide_a_covered_row_keep_every_file(make: Make) -> None:
+    """Lethe cannot tell which rows they hide, but for what the bounds of the deletes exclude."""
     story = make(2)
     story.revert("A")
-    delete_by_equality(story, "name", name_of(row("B", 0)[1]), story.table().spec().spec_id, [1])
+    deleted, other = row("B", 0), row("D", 0)
+    delete_by_equality(story, "name", name_of(deleted[1]), story.table().spec().spec_id, [1])
 
-    result = story.run(under(story.vacuuming(), on(row("D", 0))))
+    result = story.run(under(story.vacuuming(), a_hold(f"v = {deleted[1]}")))
 
     assert (result.files_held, result.files_rewritten) == (2, 0)
     assert stored(story) == of_batches("A", "B", "D")
+    result = story.run(under(story.vacuuming(key="2"), on(other)))
+    assert (result.files_held, result.files_rewritten) == (0, 2)
+    assert stored(story) == but(deleted, batches=("B", "D"))

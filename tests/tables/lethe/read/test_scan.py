@@ -17,7 +17,7 @@ from lethe.iceberg.snapshot_files import SnapshotView
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.support.tables import head, in_days, kinds, partitioned, revert, rows, values
+from tests.support.tables import delete_by_equality, head, in_days, kinds, partitioned, revert, rows, values
 
 
 def test_tombstoned_rows_are_left_out_of_files_that_hold_none_some_or_nothing_else(table: Table) -> None:
@@ -35,6 +35,35 @@ def test_a_row_without_a_batch_id_is_always_there(table: Table) -> None:
     revert(table, "A")
 
     assert values(lethe.scan(table)) == [1, 5]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_read"),
+    [
+        ({}, False),
+        ({"columns": ["v"]}, False),
+        ({"filter": "v = 20"}, False),
+        ({"filter": "v = 20", "columns": ["v"]}, False),
+        ({"filter": "batch_id = 'A'"}, False),
+        ({"filter": "batch_id = 'B'"}, True),
+        ({"filter": "batch_id = 'B' or v = 20"}, False),
+        ({"filter": "batch_id = 'A' and v = 20"}, False),
+        ({"filter": "batch_id is null"}, True),
+    ],
+)
+def test_a_read_is_refused_if_deletes_by_values_may_hide_rows_of_it(
+    table: Table, arguments: dict[str, Any], is_read: bool
+) -> None:
+    """The deletes hide the rows of batch A. Their file has another column, whose value says nothing of the deleted rows."""
+    table.append(rows("A", "A", "B", start=19))
+    delete_by_equality(table, rows("A", start=7), "batch_id")
+
+    if is_read:
+        assert values(lethe.scan(table, **arguments)) == ([21] if "B" in arguments["filter"] else [])
+        return
+    with pytest.raises(InputError) as refused:
+        lethe.scan(table, **arguments).to_arrow()
+    assert refused.value.reason == "EqualityDeletes"
 
 
 def test_a_file_of_only_tombstoned_rows_is_not_even_opened(table: Table) -> None:
