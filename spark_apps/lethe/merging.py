@@ -82,7 +82,9 @@ class Arrangement:
             if not source.parquet.metadata.row_group(group).num_rows:
                 continue
             bounds = source.bounds_of(group)
-            if bounds.lower is None or bounds.upper is None or not (claimed or bounds.lower == bounds.upper):
+            if bounds.nulls != 0 or bounds.lower is None or bounds.upper is None:
+                raise NotInOrder
+            if not claimed and bounds.lower != bounds.upper:
                 raise NotInOrder
             # Rows of one batch in two files may have to be mixed, if there are more keys.
             shares = begins and len(self._keys) > 1 and bounds.lower == self._last

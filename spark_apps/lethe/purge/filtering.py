@@ -1,17 +1,17 @@
-"""Writes a data file without the rows of some batches. Runs in Spark's Python workers, without Spark. I/O.
+"""Writes a data file without some of its rows. Runs in Spark's Python workers, without Spark. I/O.
 
-A purge only filters: the order, the partition and the columns of a file stay. So a file needs no sort and no shuffle, and its
-rows need not become objects. Row groups without such rows are copied as bytes (`lethe.purge.footer`), and Arrow encodes the
+It only filters: the order, the partition and the columns of a file stay. So a file needs no sort and no shuffle, and its
+rows need not become objects. Row groups that lose no rows are copied as bytes (`lethe.purge.footer`), and Arrow encodes the
 others again. Only files for which that is certain are written. For others `Unsuitable` says why, and Spark rewrites them.
 """
 
 import json
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from io import BytesIO
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -35,8 +35,12 @@ from lethe.purge.footer import (
     path_of_attempt,
 )
 from lethe.purge.source import PurgeSource, RowIds, Unsuitable
-from lethe.writing.data_files import GROUP_BYTES, float_columns, nans_in, without_unused
+from lethe.writing.data_files import GROUP_BYTES, extremes_in, float_columns, nans_in, without_unused
 
+_Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+"""A value for each row."""
+_LOWER: Final = "lower-bounds"
+_FLOAT_BYTES: Final = 4
 _UNORDERED: Final = "its rows are not in the order of batches"
 
 
@@ -91,7 +95,7 @@ class GroupWriter:
 
 
 class FileRewrite:
-    """Writes the rows of a file that stay, in their order.
+    """Writes the rows of a file that stay, in their order. Row groups of which all rows stay are copied.
 
     Args:
         ids: The batches whose rows are left out.
@@ -109,12 +113,16 @@ class FileRewrite:
     ) -> None:
         self._source, self._index, self._in_order, self._hidden = source, IdIndex(ids), in_order, hidden
         self._wanted = pa.array(sorted(ids), pa.string())
+        # Without the column, the rows have no batch, or all the same one: they are in order.
+        self._needs_batches = source.has_batches and (bool(ids) or in_order)
         self._groups = groups_of(source.footer)
         self._writer = GroupWriter(sink, source.footer)
         self._last: str | None = None  # the batch of the last row
         self._floats = dict(float_columns(source.schema))
         # NaNs of encoded row groups, by field id: of the rows that stay, and of the others.
         self._nans, self._nans_left_out = dict.fromkeys(self._floats, 0), dict.fromkeys(self._floats, 0)
+        # The least and the greatest number of rows that are left out, by field id.
+        self.extremes_left_out: dict[int, tuple[float, float]] = {}
         # Numbers of rows. Those of the batches are also left out.
         self.kept = self.left_out = self.of_batches = 0
 
@@ -128,11 +136,12 @@ class FileRewrite:
             position = 0
             for number, group in enumerate(self._groups):
                 rows = self._source.parquet.metadata.row_group(number).num_rows
-                if not self._hides(position, rows) and self._may_copy(number):
+                goes = self._goes(number, position, rows)
+                if goes.any() or not self._source.may_copy(number):
+                    self._encode(number, position, goes)
+                elif rows:
                     self._writer.copy(self._source, number, group, position)
                     self.kept += rows
-                else:
-                    self._encode(number, position)
                 position += rows
             self._writer.close()
         except FooterUnreadable as e:
@@ -158,27 +167,64 @@ class FileRewrite:
             return self._nans
         return {i: before[i] - n for i, n in self._nans_left_out.items() if i in before}
 
-    def _hides(self, start: int, rows: int) -> bool:
-        return self._hidden.range_cardinality(start, start + rows) > 0
+    def _goes(self, group: int, position: int, rows: int) -> _Mask:
+        """Whether each row of a row group is left out.
 
-    def _may_copy(self, group: int) -> bool:
-        """Whether a row group has no rows to leave out.
+        Args:
+            position: Of its first row in the file.
 
         Raises:
-            Unsuitable: They are not in order.
+            Unsuitable: Its rows are not in order.
+        """
+        goes = self._hidden_from(position, rows)
+        if self._needs_batches and not self._has_none_of_the_batches(group, rows):
+            of_batches = self._of_batches(group)
+            self.of_batches += int(np.count_nonzero(of_batches))
+            goes |= of_batches
+        return goes
+
+    def _hidden_from(self, start: int, rows: int) -> _Mask:
+        """Whether each of these rows is hidden."""
+        mask = np.zeros(rows, np.bool_)
+        if self._hidden.range_cardinality(start, start + rows):
+            within = self._hidden & FrozenBitMap64(range(start, start + rows))
+            mask[np.fromiter(within, np.int64, len(within)) - start] = True
+        return mask
+
+    def _has_none_of_the_batches(self, group: int, rows: int) -> bool:
+        """Whether the statistics of a row group prove that it has no row of the batches, and that it continues the order.
+
+        Raises:
+            Unsuitable: Its rows are not in order.
         """
         bounds = self._source.bounds_of(group)
-        if bounds.lower is None or bounds.upper is None:
+        is_without_batches = bounds.nulls == rows
+        if not is_without_batches and (bounds.lower is None or bounds.upper is None or self._index.might_hold(bounds)):
             return False
-        if self._index.might_hold(bounds) or not self._source.may_copy(group):
+        if not self._in_order:
+            return True
+        if bounds.nulls != 0 and not is_without_batches:
             return False
-        if self._in_order:
-            self._require_order(bounds.lower, bounds.upper)
+        self._require_order(bounds.lower, bounds.upper, is_without_batches)
         return True
 
-    def _encode(self, group: int, position: int) -> None:
+    def _of_batches(self, group: int) -> _Mask:
+        """Whether each row of a row group is of one of the batches. Reads the batch column.
+
+        Raises:
+            Unsuitable: Its rows are not in order.
+        """
+        masks = [np.zeros(0, np.bool_)]
+        for ids in self._source.batches_of(group):
+            if self._in_order:
+                self._require_rows_in_order(ids)
+            of_batches = pc.is_in(ids.dictionary, value_set=self._wanted).take(ids.indices).fill_null(False)
+            masks.append(of_batches.to_numpy(zero_copy_only=False))
+        return np.concatenate(masks)
+
+    def _encode(self, group: int, position: int, goes: _Mask) -> None:
         waiting: list[pa.RecordBatch] = []
-        for rows in self._rows(group, position):
+        for rows in self._rows(group, position, goes):
             waiting.append(rows)
             if sum(w.nbytes for w in waiting) >= GROUP_BYTES:
                 self._writer.encode(pa.Table.from_batches(waiting), self._source.options)
@@ -186,63 +232,59 @@ class FileRewrite:
         if waiting:
             self._writer.encode(pa.Table.from_batches(waiting), self._source.options)
 
-    def _rows(self, group: int, position: int) -> Iterator[pa.RecordBatch]:
+    def _rows(self, group: int, position: int, goes: _Mask) -> Iterator[pa.RecordBatch]:
         """The rows of a row group that stay.
 
         Args:
             position: Of its first row in the file.
+            goes: Whether each row is left out.
         """
+        begin = 0
         for batch in self._source.rows_of(group, position):
-            ids = batch.column(self._source.batch_column)
-            ids = ids if pa.types.is_dictionary(ids.type) else ids.dictionary_encode()
-            if self._in_order:
-                self._require_rows_in_order(ids)
-            goes = pc.is_in(ids.dictionary, value_set=self._wanted).take(ids.indices).fill_null(False)
-            self.of_batches += goes.true_count
-            if self._hides(position, batch.num_rows):
-                goes = pc.or_(goes, self._hidden_from(position, batch.num_rows))
-            position += batch.num_rows
-            out = goes.true_count
-            rows = batch.filter(pc.invert(goes)) if out else batch
+            goes_here = goes[begin : begin + batch.num_rows]
+            begin += batch.num_rows
+            out = int(np.count_nonzero(goes_here))
+            rows = batch.filter(pa.array(~goes_here)) if out else batch
             self.left_out += out
             self.kept += rows.num_rows
             for field_id, path in self._floats.items():
                 nans = nans_in(rows, path)
                 self._nans[field_id] += nans
                 self._nans_left_out[field_id] += nans_in(batch, path) - nans if out else 0
+                if out and (extremes := extremes_in(batch.filter(pa.array(goes_here)), path)) is not None:
+                    known = self.extremes_left_out.get(field_id, extremes)
+                    self.extremes_left_out[field_id] = min(known[0], extremes[0]), max(known[1], extremes[1])
             if rows.num_rows:
                 yield rows
 
-    def _hidden_from(self, start: int, rows: int) -> pa.BooleanArray:
-        """Whether each of these rows is hidden."""
-        mask = np.zeros(rows, np.bool_)
-        within = self._hidden & FrozenBitMap64(range(start, start + rows))
-        mask[np.fromiter(within, np.int64, len(within)) - start] = True
-        return pa.array(mask)
-
     def _require_rows_in_order(self, ids: pa.DictionaryArray) -> None:
-        """Rows without a batch are first.
+        """Require that these rows continue the order.
 
         Raises:
             Unsuitable: The file is not filtered.
         """
-        nulls_first = self._last is None and ids.slice(0, ids.null_count).null_count == ids.null_count
-        if ids.null_count and not nulls_first:
+        if ids.slice(0, ids.null_count).null_count != ids.null_count:  # rows without a batch are first
             raise Unsuitable(_UNORDERED)
         indices = ids.indices.slice(ids.null_count).to_numpy()
-        if not len(indices):
-            return
-        rank_of = np.empty(len(ids.dictionary), np.int64)
-        rank_of[pc.sort_indices(ids.dictionary).to_numpy()] = np.arange(len(ids.dictionary))
-        ranks = rank_of[indices]
-        if np.any(ranks[:-1] > ranks[1:]):
-            raise Unsuitable(_UNORDERED)
-        self._require_order(*(ids.dictionary[indices[position]].as_py() for position in (0, -1)))
+        lower = upper = None
+        if len(indices):
+            rank_of = np.empty(len(ids.dictionary), np.int64)
+            rank_of[pc.sort_indices(ids.dictionary).to_numpy()] = np.arange(len(ids.dictionary))
+            ranks = rank_of[indices]
+            if np.any(ranks[:-1] > ranks[1:]):
+                raise Unsuitable(_UNORDERED)
+            lower, upper = (ids.dictionary[indices[place]].as_py() for place in (0, -1))
+        self._require_order(lower, upper, ids.null_count > 0)
 
-    def _require_order(self, lower: str, upper: str) -> None:
-        if self._last is not None and lower < self._last:
+    def _require_order(self, lower: str | None, upper: str | None, has_nulls: bool) -> None:
+        """Require that rows with these batches can follow the last row, or rows with none.
+
+        Raises:
+            Unsuitable: The file is not filtered.
+        """
+        if self._last is not None and (has_nulls or (lower is not None and lower < self._last)):
             raise Unsuitable(_UNORDERED)
-        self._last = upper
+        self._last = self._last if upper is None else upper
 
 
 @dataclass(frozen=True)
@@ -271,7 +313,7 @@ class FileToFilter:
     row_ids: RowIds | None = None
     """What its rows inherit. None: the table's rows have no ids."""
     hidden: bytes = field(default=b"", repr=False)
-    """Positions of the rows that native deletes hide, as a serialized bitmap; empty: none. These rows are left out too."""
+    """Positions of further rows that are left out, as a serialized bitmap; empty: none."""
 
 
 @dataclass(frozen=True)
@@ -281,6 +323,8 @@ class Filtered:
     path: str
     document: str = ""
     """Iceberg's JSON of the new file; empty: there is none."""
+    to: str = ""
+    """URI of the new file; empty: there is none."""
     # Bytes of row groups that were copied, and those that were encoded.
     copied: int = 0
     encoded: int = 0
@@ -327,7 +371,8 @@ class Filter:
         """
         input_file = io.new_input(file.path)
         with input_file.open() as stream:
-            source = PurgeSource(stream, len(input_file), self.target, file.row_ids)
+            may_lack = not file.loss.ids
+            source = PurgeSource(stream, len(input_file), self.target, file.row_ids, may_lack)
             try:
                 with new_file(io, self.io_properties, file.to, file.path, stream, len(input_file)) as sink:
                     hidden = FrozenBitMap64.deserialize(file.hidden) if file.hidden else NO_POSITIONS
@@ -340,15 +385,44 @@ class Filter:
                 before = json.loads(file.document)
                 kept = {k: before[k] for k in ("spec-id", "partition", "sort-order-id") if k in before}
                 nans = rewrite.nans_after(nans_of(before))
-                document = describe(io, file.to, sink.size, self.target, kept, nans, before)
+                superset = Superset(before, rewrite.extremes_left_out)
+                document = describe(io, file.to, sink.size, self.target, kept, nans, superset)
                 by_store = sink.copied_by_store
                 return Filtered(
-                    file.path, document, rewrite.copied, rewrite.encoded, sent=sink.size - by_store, by_store=by_store
+                    file.path,
+                    document,
+                    file.to,
+                    rewrite.copied,
+                    rewrite.encoded,
+                    sent=sink.size - by_store,
+                    by_store=by_store,
                 )
             except BaseException:
                 with suppress(Exception):
                     io.delete(file.to)
                 raise
+
+
+@dataclass(frozen=True)
+class Superset:
+    """A file that has all rows of another one."""
+
+    document: Mapping[str, Any] = field(default_factory=dict)
+    """Iceberg's JSON of the file."""
+    extremes_of_others: Mapping[int, tuple[float, float]] = field(default_factory=dict, repr=False)
+    """The least and the greatest number of the rows that only this file has, by field id."""
+
+    def bounds(self, which: str) -> dict[int, str]:
+        """Its bounds of floating-point columns, in hexadecimal, but those that may be values of the rows that only it has."""
+        bounds = of_field_id(self.document, which)
+        return {i: b for i, b in bounds.items() if not self._is_of_others(which, i, bytes.fromhex(b))}
+
+    def _is_of_others(self, which: str, field_id: int, bound: bytes) -> bool:
+        if field_id not in self.extremes_of_others:
+            return False
+        least, greatest = self.extremes_of_others[field_id]
+        (number,) = struct.unpack("<f" if len(bound) == _FLOAT_BYTES else "<d", bound)
+        return bool(least <= number if which == _LOWER else greatest >= number)
 
 
 def describe(
@@ -358,7 +432,7 @@ def describe(
     target: RegisterTarget,
     kept: Mapping[str, Any],
     nans: Mapping[int, int],
-    superset: Mapping[str, Any] = MappingProxyType({}),
+    superset: Superset | None = None,
 ) -> str:
     """Iceberg's JSON of a new file, by its footer.
 
@@ -366,8 +440,8 @@ def describe(
         size: Bytes that were written.
         kept: What the footer does not show: spec, partition and sort order.
         nans: By field id.
-        superset: Iceberg's JSON of a file that has all rows of this one. Its bounds of floating-point columns hold, where the
-            footer has none because of NaNs.
+        superset: A file that has all rows of this one. Its bounds of floating-point columns hold, where the footer has none
+            because of NaNs.
 
     Raises:
         Unsuitable: The file is not filtered.
@@ -381,20 +455,17 @@ def describe(
     counted = document["value-counts"]["keys"]
     counted_nans = {i: n for i, n in nans.items() if i in counted}
     bounds = {
-        which: by_field_id(_bounds(which, document, superset, counted_nans))
-        for which in ("lower-bounds", "upper-bounds")
+        which: by_field_id(_bounds(which, document, superset or Superset(), counted_nans))
+        for which in (_LOWER, "upper-bounds")
     }
     return json.dumps(document | bounds | dict(kept) | {"nan-value-counts": by_field_id(counted_nans)})
 
 
-def _bounds(
-    which: str, found: Mapping[str, Any], superset: Mapping[str, Any], nans: Mapping[int, int]
-) -> dict[int, str]:
+def _bounds(which: str, found: Mapping[str, Any], superset: Superset, nans: Mapping[int, int]) -> dict[int, str]:
     """The bounds that a footer shows, and those of a larger file for floating-point columns that have numbers."""
-    bounds, larger = of_field_id(found, which), of_field_id(superset, which)
-    values, nulls = of_field_id(found, "value-counts"), of_field_id(found, "null-value-counts")
-    numbers = {i: values[i] - nulls[i] - n for i, n in nans.items() if i in nulls}
-    return bounds | {i: b for i, b in larger.items() if i not in bounds and numbers.get(i, 0) > 0}
+    bounds, values, nulls = (of_field_id(found, name) for name in (which, "value-counts", "null-value-counts"))
+    has_numbers = {i for i, n in nans.items() if i in nulls and values[i] - nulls[i] - n > 0}
+    return bounds | {i: b for i, b in superset.bounds(which).items() if i not in bounds and i in has_numbers}
 
 
 def of_field_id(document: Mapping[str, Any], name: str) -> dict[int, Any]:

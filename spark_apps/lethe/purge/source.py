@@ -185,10 +185,12 @@ class Unsuitable(Exception):
 
 @dataclass(frozen=True)
 class GroupBounds:
-    """The bounds of the batch column in a row group. None: unknown."""
+    """What the statistics of a row group say of its batch column. None: unknown, or no row has a batch."""
 
-    lower: str | None
-    upper: str | None
+    lower: str | None = None
+    upper: str | None = None
+    nulls: int | None = None
+    """The number of rows without a batch. None: unknown."""
 
 
 class PurgeSource:
@@ -197,13 +199,21 @@ class PurgeSource:
     Args:
         size: Of the file, in bytes.
         ids: What its rows inherit. None: they have no ids.
+        may_lack_batches: Whether the file may lack the batch column.
 
     Raises:
         Unsuitable: The file is not filtered.
         ValueError: The value is not valid.
     """
 
-    def __init__(self, stream: Any, size: int, target: RegisterTarget, ids: RowIds | None = None) -> None:
+    def __init__(
+        self,
+        stream: Any,
+        size: int,
+        target: RegisterTarget,
+        ids: RowIds | None = None,
+        may_lack_batches: bool = False,
+    ) -> None:
         self.stream = stream
         try:
             self.footer = footer_of(stream, size)
@@ -212,6 +222,10 @@ class PurgeSource:
         self.parquet = pq.ParquetFile(stream, metadata=metadata_of(self.footer))
         self.batch_column = target.name(target.field_id)
         self.schema = suitable_schema(self.parquet, target)
+        # Whether the file has the batch column.
+        self.has_batches = self.batch_column in self.schema.names
+        if not self.has_batches and not may_lack_batches:
+            raise Unsuitable("it does not have the batch column")
         self.options = writer_options(target.properties, self.parquet)
         require_same_schema(self.parquet, self.schema, self.options)
         self.ids = ids
@@ -294,12 +308,22 @@ class PurgeSource:
         statistics = [self._statistics(group, name) for name in NAMES]
         return all(s is not None and s.has_null_count and s.null_count == 0 for s in statistics)
 
+    def batches_of(self, group: int) -> Iterator[pa.DictionaryArray]:
+        """The batches of the rows of a row group, in their order."""
+        columns = [self.batch_column]
+        for rows in self._reader.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=columns, use_threads=False):
+            (ids,) = rows.columns
+            yield ids if pa.types.is_dictionary(ids.type) else ids.dictionary_encode()
+
     def bounds_of(self, group: int) -> GroupBounds:
-        """Known only if every row of the row group has a batch."""
+        """What the statistics of a row group say of its batches."""
         statistics = self._statistics(group, self.batch_column)
-        if statistics is None or not statistics.has_min_max or statistics.null_count != 0:
-            return GroupBounds(None, None)
-        return GroupBounds(str(statistics.min), str(statistics.max))
+        if statistics is None:
+            return GroupBounds()
+        nulls = statistics.null_count if statistics.has_null_count else None
+        if not statistics.has_min_max:
+            return GroupBounds(nulls=nulls)
+        return GroupBounds(str(statistics.min), str(statistics.max), nulls)
 
     def _statistics(self, group: int, path: str) -> Any:
         """The statistics of a column; None: unknown."""
@@ -337,8 +361,8 @@ def suitable_schema(source: pq.ParquetFile, target: RegisterTarget) -> pa.Schema
         raise Unsuitable(problem)
     if any(FIELD_ID not in (f.metadata or {}) for f in schema):
         raise Unsuitable("it has no field ids")
-    if schema.names.count(target.name(target.field_id)) != 1:
-        raise Unsuitable("it does not have the batch column")
+    if schema.names.count(target.name(target.field_id)) > 1:
+        raise Unsuitable("it has several columns with the name of the batch column")
     return schema.remove_metadata()
 
 

@@ -165,7 +165,7 @@ def find_batches(
     Args:
         field_id: Of the batch column.
         if_absent: The batch of all rows if the file lacks that column, by the table's metadata; None: no batch, or unknown.
-        must_have: Raise `Unsure` for a file without that column if `if_absent` is None.
+        must_have: Raise `Unsure` for a file without that column if `if_absent` is None and there are ids to find.
         scope: What tells the file from files of other tables that have the same path, in the cache.
 
     Returns:
@@ -198,7 +198,7 @@ def find_batches(
                 parts = tuple(_read(file.parts(columns[field_id]), values, before, search, cache.bytes_at_most))
         known = KnownColumn(file.rows, parts)
         cache.put(key, known)
-    if known.parts is None and if_absent is None and must_have:
+    if known.parts is None and if_absent is None and must_have and sorted_ids:
         raise Unsure(f"{searched.path}: the file lacks the batch column")
     if known.parts is None and if_absent in sorted_ids and known.rows:
         found[str(if_absent)] = BitMap64(range(known.rows))

@@ -633,6 +633,17 @@ class _OpenFile:
 
 def nans_in(rows: pa.Table | pa.RecordBatch, path: tuple[str, ...]) -> int:
     """The NaNs of a column, or of a field of structs."""
+    return int(pc.sum(pc.is_nan(_at(rows, path))).as_py() or 0)
+
+
+def extremes_in(rows: pa.Table | pa.RecordBatch, path: tuple[str, ...]) -> tuple[float, float] | None:
+    """The least and the greatest number of a column, or of a field of structs; None: it has no numbers but NaNs."""
+    values = _at(rows, path)
+    numbers = pc.min_max(values.filter(pc.invert(pc.is_nan(values))))
+    least, greatest = numbers["min"].as_py(), numbers["max"].as_py()
+    return None if least is None else (least, greatest)
+
+
+def _at(rows: pa.Table | pa.RecordBatch, path: tuple[str, ...]) -> Any:
     values = rows.column(path[0])
-    values = pc.struct_field(values, list(path[1:])) if len(path) > 1 else values
-    return int(pc.sum(pc.is_nan(values)).as_py() or 0)
+    return pc.struct_field(values, list(path[1:])) if len(path) > 1 else values

@@ -1,6 +1,7 @@
 """One data file without the rows of some batches: what is written, with which row ids, and which files are left to Spark."""
 
 import json
+import struct
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -95,26 +96,66 @@ def test_the_new_file_has_the_other_rows_in_their_order_and_the_place_of_the_old
     st.integers(1, 7),
     st.booleans(),
     st.booleans(),
+    st.booleans(),
 )
-def test_any_file_loses_exactly_these_rows_and_those_that_native_deletes_hide(
+def test_any_file_loses_exactly_these_rows_and_other_row_groups_are_copied(
     tmp_path: Path,
     batches: list[str | None],
     ids: set[str],
     hidden: set[int],
     rows_per_group: int,
     dictionaries: bool,
+    statistics: bool,
     in_order: bool,
 ) -> None:
     rows = table(sorted(batches, key=lambda b: b or "") if in_order else batches)
-    gone = pc.is_in(rows["batch_id"], value_set=pa.array(sorted(ids), pa.string()))
-    path = write(tmp_path, rows, row_group_size=rows_per_group, use_dictionary=dictionaries)
+    of_batches = pc.is_in(rows["batch_id"], value_set=pa.array(sorted(ids), pa.string())).to_pylist()
+    path = write(
+        tmp_path, rows, row_group_size=rows_per_group, use_dictionary=dictionaries, write_statistics=statistics
+    )
+    wanted = [v for v, goes in enumerate(of_batches) if not goes and v not in hidden]
+    before = pq.read_metadata(path)
+    starts = range(0, rows.num_rows, rows_per_group)
+    groups = {n: range(i, min(i + rows_per_group, rows.num_rows)) for n, i in enumerate(starts)}
+    whole = [n for n, of in groups.items() if hidden.isdisjoint(of) and not any(of_batches[of.start : of.stop])]
 
-    wanted = [v for v, goes in enumerate(gone.to_pylist()) if not goes and v not in hidden]
-
-    done = purge(path, ids, pc.sum(gone).as_py() or 0, of=rows.num_rows, in_order=in_order, hidden=hidden)
+    done = purge(path, ids, sum(of_batches), of=rows.num_rows, in_order=in_order, hidden=hidden)
 
     assert done.unsuitable == ("" if wanted or not hidden else "none of its rows is left")
-    assert not wanted or pq.read_table(tmp_path / "after.parquet").to_pydict()["v"] == wanted
+    if wanted:
+        assert pq.read_table(tmp_path / "after.parquet").to_pydict()["v"] == wanted
+        assert done.copied == sum(before.row_group(n).column(c).total_compressed_size for n in whole for c in range(3))
+
+
+def test_a_file_without_the_batch_column_is_filtered_if_no_batch_is_looked_for(tmp_path: Path) -> None:
+    path = write(tmp_path, table(IN_ORDER).drop_columns("batch_id"), row_group_size=2)
+
+    assert purge(path, set(), 0, of=6, hidden=[2]).copied
+    assert pq.read_table(tmp_path / "after.parquet")["v"].to_pylist() == [0, 1, 3, 4, 5]
+
+
+@pytest.mark.parametrize(("gone", "kept"), [(2, "upper-bounds"), (5, "lower-bounds"), (3, None)])
+def test_bounds_beside_nans_are_those_of_the_old_file_but_no_values_of_rows_that_left(
+    tmp_path: Path, gone: int, kept: str | None
+) -> None:
+    """Footers have no bounds of a row group where there are only NaNs, as in the first one."""
+    rows = table(IN_ORDER)
+    nan = float("nan")
+    rows = rows.set_column(2, rows.schema.field("x"), pa.array([nan, nan, 1.0, 2.0, 3.0, 5.0]))
+    path = write(tmp_path, rows, row_group_size=2)
+    old = {"lower-bounds": {3: struct.pack("<d", 1)}, "upper-bounds": {3: struct.pack("<d", 5)}}
+    bounds = {w: {"keys": [*b], "values": [v.hex() for v in b.values()]} for w, b in old.items()}
+    document = json.dumps({"spec-id": 7, **bounds, "nan-value-counts": {"keys": [3], "values": [2]}})
+    loss, hidden = Loss(frozenset(), 0), FrozenBitMap64([gone]).serialize()
+
+    done = Filter(target(), {})(
+        FileToFilter(str(path), 6, str(tmp_path / "after.parquet"), loss, document, hidden=hidden)
+    )
+
+    after = json.loads(done.document)
+    assert after["nan-value-counts"] == {"keys": [3], "values": [2]}
+    assert {w for w in old if 3 in after[w]["keys"]} == ({kept} if kept else old.keys())
+    assert all(b in after[w]["values"] for w in old if 3 in after[w]["keys"] for b in bounds[w]["values"])
 
 
 def test_no_value_of_a_purged_row_stays_in_a_dictionary(tmp_path: Path) -> None:
@@ -280,9 +321,11 @@ def both(values: list[int | None]) -> dict[str, list[int | None]]:
     return dict.fromkeys(NAMES, values)
 
 
-def purge_with_ids(path: Path, ids: set[str], rows: int, of: int) -> Filtered:
+def purge_with_ids(path: Path, ids: set[str], rows: int, of: int, hidden: Collection[int] = ()) -> Filtered:
     to, document = str(path.parent / "after.parquet"), json.dumps({"spec-id": 0, "first-row-id": 5})
-    return Filter(WITH_IDS, {})(FileToFilter(str(path), of, to, Loss(frozenset(ids), rows), document, INHERITED))
+    positions = FrozenBitMap64(hidden).serialize() if hidden else b""
+    loss = Loss(frozenset(ids), rows)
+    return Filter(WITH_IDS, {})(FileToFilter(str(path), of, to, loss, document, INHERITED, positions))
 
 
 def found(path: Path) -> list[tuple[Any, ...]]:
@@ -294,15 +337,21 @@ some_ids = st.one_of(st.none(), st.integers(0, 10**9))
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("ABCDE"), some_ids, some_ids), min_size=1),
+    st.lists(st.tuples(st.sampled_from([None, *"ABCDE"]), some_ids, some_ids), min_size=1),
     st.sets(st.sampled_from("ABCDE")),
+    st.sets(st.integers(0, 9)),
     st.sampled_from(["none", "nulls", "some", "all"]),
     st.booleans(),
 )
 def test_any_file_keeps_the_ids_of_the_rows_that_stay(
-    tmp_path: Path, rows: list[tuple[str, int | None, int | None]], gone: set[str], stores: str, ids_first: bool
+    tmp_path: Path,
+    rows: list[tuple[str | None, int | None, int | None]],
+    gone: set[str],
+    hidden: set[int],
+    stores: str,
+    ids_first: bool,
 ) -> None:
-    rows.sort(key=lambda row: row[0])
+    rows.sort(key=lambda row: row[0] or "")
     stored = {}
     if stores != "none":
         by_name = dict(zip(NAMES, ([r[1] for r in rows], [r[2] for r in rows]), strict=True))
@@ -316,13 +365,13 @@ def test_any_file_keeps_the_ids_of_the_rows_that_stay(
     expected = [
         (n, *(o if o is not None else i for o, i in zip(own[n], inherited[n], strict=True)))
         for n, row in enumerate(rows)
-        if row[0] not in gone
+        if row[0] not in gone and n not in hidden
     ]
 
-    done = purge_with_ids(path, gone, sum(r[0] in gone for r in rows), of=len(rows))
+    done = purge_with_ids(path, gone, sum(r[0] in gone for r in rows), of=len(rows), hidden=hidden)
 
-    assert done.unsuitable == ""
-    assert found(tmp_path / "after.parquet") == expected
+    assert done.unsuitable == ("" if expected or not hidden else "none of its rows is left")
+    assert not expected or found(tmp_path / "after.parquet") == expected
 
 
 def test_row_groups_are_copied_and_only_their_ids_are_written(tmp_path: Path) -> None:
