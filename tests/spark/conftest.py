@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 from lethe_spark.apps.session import make_session
+from lethe_spark.jobs.restatement import erase
+from lethe_spark.jobs.rewriting import FilteredFiles, filter_files
+from lethe_spark.jobs.vacuum import purge
 from lethe_spark.run.launching import class_path, jar_folders
 from pyiceberg.utils.config import Config
 from pyspark.sql import SparkSession
@@ -68,6 +71,21 @@ def spark(lake: Lake) -> Iterator[SparkSession]:
 def story(spark: SparkSession, lake: Lake) -> Story:
     """Batches A, B and D are in the table, in a common file for each of two days."""
     return Story.begin(spark, lake).filled()
+
+
+@pytest.fixture
+def filtered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of the files that were filtered one by one, without Spark's rows."""
+    paths: list[str] = []
+
+    def remembered(*arguments: Any) -> FilteredFiles:
+        done = filter_files(*arguments)
+        paths.extend(done.replaced)
+        return done
+
+    for module in (erase, purge):
+        monkeypatch.setattr(module, "filter_files", remembered)
+    return paths
 
 
 @pytest.fixture

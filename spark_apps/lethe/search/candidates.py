@@ -100,6 +100,10 @@ class CandidateFile:
     """By search, for each of its columns: the index of the value that all rows hold if the file lacks that column; None: no
     wanted value.
     """
+    spec_id: int | None = None
+    """The id of the partition spec. None: unknown."""
+    sort_order_id: int | None = None
+    """The id of the sort order. None: unknown, or the file's entry names none."""
 
 
 def candidates(table: Table, snapshot_id: int | None, searches: Mapping[str, AnyWanted]) -> list[CandidateFile]:
@@ -137,6 +141,8 @@ def _candidate(
         if_absent=frozenset(k for k in keys if None not in held[k]),
         bytes_to_search=_stored(file, {c.field_id for k in keys for c in columns_of(searches[k])}),
         absent=held,
+        spec_id=file.spec_id,
+        sort_order_id=file.sort_order_id,
     )
 
 

@@ -616,6 +616,14 @@ class TableTraits:
         readable = self.format_version in _FORMAT_VERSIONS and not any(n in self.columns for n in ROW_ID_COLUMNS)
         return plain and readable and not has_bloom_filters(self.properties)
 
+    def is_filterable(self, format_name: str, spec_id: int | None) -> bool:
+        """Whether Arrow may rewrite a file of this format and partition spec."""
+        return self.are_files_filterable and format_name.lower() == _PARQUET and spec_id == self.spec_id
+
+    def is_sorted(self, sort_order_id: int | None) -> bool:
+        """Whether the writer of a file says that its rows are in the order of batches."""
+        return sort_order_id in self.batch_orders
+
 
 @dataclass(frozen=True)
 class SmallPurge:
@@ -641,30 +649,23 @@ def has_bloom_filters(properties: Mapping[str, str]) -> bool:
 def one_by_one(table: TableTraits, files: Collection[SmallPurge], target: int) -> list[SmallPurge]:
     """Those of the files to rewrite that stay large when they are purged one by one.
 
-    Sorted files that overlap are left: they are sorted together, so that the next vacuum finds fewer suspects. Unsorted files
-    have no order that could be restored.
+    Sorted files that overlap are left if they lose rows of batches: they are sorted together, so that the next vacuum finds
+    fewer suspects. Unsorted files have no order that could be restored.
 
     The run reads the footers of these files, too, and leaves to Spark what does not fit (`lethe.purge.source`).
 
     Args:
         target: The target size of data files, in bytes.
     """
-    if not table.are_files_filterable:
-        return []
     fitting = [f for f in files if _fits(table, f, target)]
-    unsorted = {f.bounds.path for f in fitting if not is_sorted(table, f)}
-    apart_ = apart(f.bounds for f in files if f.bounds.path not in unsorted)
-    return [f for f in fitting if f.bounds.path in unsorted or f.bounds.path in apart_]
-
-
-def is_sorted(table: TableTraits, file: SmallPurge) -> bool:
-    """Whether the writer of a file says that its rows are in the order of batches."""
-    return file.sort_order_id in table.batch_orders
+    free = {f.bounds.path for f in fitting if not f.loses or not table.is_sorted(f.sort_order_id)}
+    apart_ = apart(f.bounds for f in files if f.bounds.path not in free)
+    return [f for f in fitting if f.bounds.path in free or f.bounds.path in apart_]
 
 
 def _fits(table: TableTraits, file: SmallPurge, target: int) -> bool:
-    plain = file.format_name.lower() == _PARQUET and file.spec_id == table.spec_id
-    return plain and file.loses is not None and stays_large(file.bounds, file.loses, target)
+    is_filterable = table.is_filterable(file.format_name, file.spec_id)
+    return is_filterable and file.loses is not None and stays_large(file.bounds, file.loses, target)
 
 
 @dataclass(frozen=True)

@@ -83,14 +83,15 @@ def rows_of(story: Story) -> list[str]:
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """What differs, by field id. Where a column has NaNs, an upper bound of `one` may be larger: parquet-java's footers then do
-    not show the largest number, so that of the old file is kept."""
+    """What differs, by field id. Where a column has NaNs, an upper bound of `one` may be larger, or missing: parquet-java's
+    footers then do not show the largest number, so that of the old file is kept, unless it is of a row that left."""
     found: dict[str, Any] = {}
     for name in one:
         a, b = one[name], other[name]
         if isinstance(a, dict):
             for i in a.keys() | b.keys():
-                looser = name == "upper_bounds" and one["nan_value_counts"].get(i) and _number(a[i]) >= _number(b[i])
+                has_nans = name == "upper_bounds" and one["nan_value_counts"].get(i)
+                looser = has_nans and (i not in a or _number(a[i]) >= _number(b[i]))
                 if a.get(i) != b.get(i) and not looser:
                     found[f"{name} {i}"] = (a.get(i), b.get(i))
         elif a != b:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
-from lethe.base.errors import ConflictError, InputError, TransientError
+from lethe.base.errors import InputError, TransientError
 from lethe.base.verdict import Verdict
 from lethe.contract.hold import HoldSpec
 from lethe.contract.hold import named as named_holds
@@ -22,9 +22,10 @@ from lethe.contract.settings import NativeDeletes
 from lethe.files.values import ValueKind, Values, ValueType
 from lethe.ingest.change_rows import Keyed
 from lethe.ingest.schema_fit import field_ids
+from lethe.purge.filtering import Loss
 from lethe.restatement.group import set_aside
 from lethe.restatement.plan import ErasedRows
-from lethe.search.candidates import CandidateFile, candidates, values_if_absent
+from lethe.search.candidates import CandidateFile, candidates, traits_of, values_if_absent
 from lethe.search.columns import SearchableColumn, erased_column, key_columns
 from lethe.search.covered import LeavingRows
 from lethe.search.positions import AnyWanted, Wanted, WantedKeys, columns_of
@@ -38,6 +39,7 @@ from lethe_spark.commit.table_state import Base
 from lethe_spark.jobs.holds import covering, holds_of
 from lethe_spark.jobs.restatement.lookup import Lookups
 from lethe_spark.jobs.restatement.redact import redactable, redaction_of, wanted_batches
+from lethe_spark.jobs.rewriting import filter_files, kept_metrics, write_by_spark
 from lethe_spark.jvm.data_files import (
     DataFile,
     DeleteChanges,
@@ -47,7 +49,7 @@ from lethe_spark.jvm.data_files import (
     tasks_by_path,
     write_deletes,
 )
-from lethe_spark.jvm.scan_tasks import LOCATION_COLUMNS, scan_files, write_uncommitted
+from lethe_spark.jvm.scan_tasks import LOCATION_COLUMNS, scan_files
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext, table_io, table_properties
 from lethe_spark.sql.redacting import RowRedaction, redacted
@@ -56,9 +58,6 @@ from lethe_spark.sql.searching import (
     Search,
     count_of,
     named,
-    require_every_row,
-    require_found,
-    require_written,
     search,
     search_batches,
 )
@@ -201,6 +200,8 @@ class RowEraser:
     """Why a file cannot be searched, by its path."""
     _requests: dict[str, RestatementRequest] = field(default_factory=dict)
     """The Redacts, by key."""
+    _format_version: int = 0
+    """That of the table when rows were written. Since version 3 rows have ids, which the files would have to store."""
 
     def erase(self, requests: Sequence[RestatementRequest], base: Base, written: Replacements) -> Erased:
         """Find the rows of all requests and write the deletes or the files without these rows. Commits nothing.
@@ -224,7 +225,9 @@ class RowEraser:
         taken_out = {c.path: c.deletes for c in hit}
         if not hit or base.facts.head_id is None:
             return Erased({key: ErasedRows(0, self._field_id(key)) for key in asked}, aside)
-        tasks = tasks_by_path(self.table, taken_out, base.facts.head_id)
+        self._format_version = self.table.format_version
+        rewrites = self._format_version < NativeDeletes.DELETION_VECTORS.format_version
+        tasks = tasks_by_path(self.table, taken_out, base.facts.head_id, kept_metrics(base) if rewrites else ())
         deleted = deleted_of(self.table, tasks, table_io(self.context, self.table.location))
         fresh = FreshRows.of(
             [key for key in asked if key not in self._redactions],
@@ -240,19 +243,20 @@ class RowEraser:
         erased = Erased(rows, aside, taken_out, beside=beside)
         changing = {path: tasks[path] for path in fresh.taken}
         partitions = frozenset(c.partition for c in hit if c.path in fresh.taken)
-        if changing and self.table.format_version >= 3:
-            written_again = self._redacted_rows(fresh, deleted, base.facts.head_id)
+        if changing and not rewrites:
+            written_again = self._redacted_rows(list(fresh.redacted_by_path), fresh, deleted, base.facts.head_id)
             self.context.step("after-redact")
             vectors = self._vectors(changing, fresh, deleted, written_again)
             moved = partitions if written_again else frozenset()
             erased = replace(erased, vectors=vectors, survivors=written_again, partitions=moved)
         elif changing:
-            removed = tuple(DataFile.of(task.file()) for task in changing.values())
+            removed = {path: DataFile.of(task.file()) for path, task in changing.items()}
+            losing = [(c, removed[c.path]) for c in hit if c.path in removed]
             erased = replace(
                 erased,
-                removed=removed,
+                removed=tuple(removed.values()),
                 dangling=position_deletes_of(self.table, changing.values()),
-                survivors=self._survivors(removed, fresh, deleted, base.facts.head_id),
+                survivors=self._survivors(base, losing, fresh, deleted),
                 partitions=partitions,
             )
         self.context.step("after-erase")
@@ -286,6 +290,8 @@ class RowEraser:
 
     def still_right(self, erased: Erased, base: Base) -> bool:
         """Whether the same files of this base hold wanted rows, with the same native deletes. Searches files that are new."""
+        if erased.taken_out and base.facts.format_version != self._format_version:
+            return False
         columns = (c for key in erased.rows for search in self._wanted[key] for c in columns_of(search))
         if any(base.iceberg.schema().find_column_name(c.field_id) is None for c in columns):
             return False
@@ -436,33 +442,54 @@ class RowEraser:
         return frozenset(hit if not result.unsure else masked)
 
     def _survivors(
-        self, removed: Sequence[DataFile], fresh: FreshRows, deleted: Mapping[str, HiddenRows], snapshot_id: int
+        self,
+        base: Base,
+        files: Sequence[tuple[CandidateFile, DataFile]],
+        fresh: FreshRows,
+        deleted: Mapping[str, HiddenRows],
     ) -> tuple[DataFile, ...]:
         """Write the remaining rows of the files to new files, redacted ones with their new values.
 
         Raises:
             ConflictError: `RowsDiffer`, if the number of rows is wrong.
         """
-        left = {
-            f.path: f.records - len(fresh.erased.get(f.path, _NOTHING)) - len(deleted[f.path].positions)
-            for f in removed
-        }
-        paths = [path for path, rows in left.items() if rows]
-        return self._rewritten(paths, snapshot_id, fresh, F.col(_CHOICE).isNull() | (F.col(_CHOICE) != _ERASED))
+        assert base.facts.head_id is not None
+        traits = traits_of(base.iceberg, base.field_id)
+        alone, together = list[tuple[DataFile, Loss]](), list[str]()
+        for candidate, file in files:
+            # Other writers may have deleted positions that the file does not have.
+            hidden = deleted[file.path].positions.range_cardinality(0, file.records)
+            is_filterable = traits.is_filterable(candidate.format_name, candidate.spec_id)
+            if is_filterable and file.records > hidden + len(fresh.taken[file.path]):
+                alone.append((file, Loss(frozenset(), 0, traits.is_sorted(candidate.sort_order_id))))
+            elif file.records > hidden + len(fresh.erased.get(file.path, _NOTHING)):
+                together.append(file.path)
+        filtered = filter_files(self.context, self.table, base, alone, deleted, fresh.taken)
+        survivors = filtered.added
+        together += [file.path for file, _ in alone if file.path not in filtered.replaced]
+        redacted = [path for path in fresh.redacted_by_path if path in filtered.replaced]
+        try:
+            remaining = F.col(_CHOICE).isNull() | (F.col(_CHOICE) != _ERASED)
+            survivors += self._rewritten(together, base.facts.head_id, fresh, remaining)
+            survivors += self._redacted_rows(redacted, fresh, deleted, base.facts.head_id)
+        except Exception:
+            discard(self.table, survivors, Attempts())
+            raise
+        return survivors
 
     def _redacted_rows(
-        self, fresh: FreshRows, deleted: Mapping[str, HiddenRows], snapshot_id: int
+        self, paths: Sequence[str], fresh: FreshRows, deleted: Mapping[str, HiddenRows], snapshot_id: int
     ) -> tuple[DataFile, ...]:
-        """Write only the redacted rows to new files, with their new values.
+        """Write only the redacted rows of files to new files, with their new values.
 
         Raises:
             ConflictError: `RowsDiffer`, if the number of rows is wrong.
         """
         again = fresh.redacted_by_path
         # Equality deletes may hide some of the rows: how many is only known by reading.
-        exact = not any(deleted[path].others for path in again)
-        expected = sum(map(len, again.values())) if exact else None
-        return self._rewritten(list(again), snapshot_id, fresh, F.col(_CHOICE) > _ERASED, expected)
+        exact = not any(deleted[path].others for path in paths)
+        expected = sum(len(again[path]) for path in paths) if exact else None
+        return self._rewritten(paths, snapshot_id, fresh, F.col(_CHOICE) > _ERASED, expected)
 
     def _rewritten(
         self, paths: Sequence[str], snapshot_id: int, fresh: FreshRows, condition: Column, expected: int | None = None
@@ -478,9 +505,9 @@ class RowEraser:
         """
         if not paths:
             return ()
-        name, survivors = self.table.full_name, tuple[DataFile, ...]()
+        wanted = frozenset(paths)
         positions = [
-            {p: rows for p, rows in of.items() if p in paths} for of in (fresh.erased, *fresh.redacted.values())
+            {p: rows for p, rows in of.items() if p in wanted} for of in (fresh.erased, *fresh.redacted.values())
         ]
         redactions = [
             (self._redactions[key], [n for n, keys in enumerate(fresh.redacted, _ERASED + 1) if key in keys])
@@ -494,16 +521,8 @@ class RowEraser:
             counts = count_of(scanned, with_choices(located.select(*LOCATION_COLUMNS), positions).where(condition))
             chosen = with_choices(located, positions).where(condition)
             new = redacted(chosen, _CHOICE, redactions) if redactions else chosen
-            try:
-                require_every_row(name, scanned.files, counts)
-                if expected is not None:
-                    require_found(name, expected, counts)
-                survivors = write_uncommitted(self.table, new.select(*columns), self.context.run_id)
-                require_written(name, counts.kept, survivors)
-            except ConflictError:
-                discard(self.table, survivors, Attempts())
-                raise
-        return survivors
+            kept = new.select(*columns)
+            return write_by_spark(self.context, self.table, scanned.files, kept, counts, expected=expected)
 
 
 def _held_by(request: RestatementRequest, names: Collection[str], holds: Iterable[HoldSpec]) -> Verdict:

@@ -4,7 +4,7 @@ Arrow merges them in Spark's Python workers (`lethe.merging`). Spark merges what
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -13,29 +13,24 @@ from lethe.contract.result import Phase
 from lethe.files.bounds import FileBounds, outdated
 from lethe.ingest.registrable import RegisterTarget
 from lethe.ledger.ledger import Delta
-from lethe.merging import BinToMerge, FileToMerge, Merge, Merged
+from lethe.merging import BinToMerge, FileToMerge, Merge
 from lethe.purge.source import with_row_ids
 from lethe.search.candidates import traits_of
 from lethe.vacuum.compaction import Bin, CompactionPlan, plan_compaction, rounds, steps
-from lethe.vacuum.plan import ROW_IDS_SINCE, target_bytes
+from lethe.vacuum.plan import ROW_IDS_SINCE, TableTraits, target_bytes
 from lethe.writing.data_files import Unsupported, sort_keys_of
-from pyspark.accumulators import Accumulator
-from pyspark.errors import PySparkException
 
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.table_state import Base, observe_base
-from lethe_spark.ingest import PathsParam
-from lethe_spark.jobs.vacuum.filtering import described_for_workers, kept_metrics
+from lethe_spark.jobs.rewriting import described_for_workers, in_workers, kept_metrics
 from lethe_spark.jvm.commit import RewriteFiles
 from lethe_spark.jvm.data_files import DataFile, data_files, described, tasks_of
-from lethe_spark.jvm.errors import JvmError
 from lethe_spark.jvm.gateway import each
 from lethe_spark.jvm.scan_tasks import scan_files, write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import Cancelled, RunContext, table_properties
 
 log = logging.getLogger(__name__)
-_PARQUET: Final = "parquet"
 
 PLANS: Final = 3
 """How often a run plans, if other writers replace the planned files. Then another tool probably compacts the table."""
@@ -72,9 +67,10 @@ def merge_bins(context: RunContext, table: SparkTable, base: Base, bins: Sequenc
     has_ids = base.iceberg.metadata.format_version >= ROW_IDS_SINCE
     paths = [f.path for files_of_bin in bins for f in files_of_bin]
     files: dict[str, DataFile | None] = {}
+    traits = traits_of(base.iceberg, base.field_id)
     for task in tasks_of(table, paths, snapshot_id, kept_metrics(base)):
         planned = DataFile.of(task.file())
-        files[planned.path] = planned if _is_plain(task, base) else None
+        files[planned.path] = planned if _is_plain(task, traits) else None
     plain = {path: file for path, file in files.items() if file is not None}
     names = described_for_workers(context, table, plain.values(), "merged")
     descriptions = dict(zip(plain, names, strict=True))
@@ -99,7 +95,7 @@ def merge_bins(context: RunContext, table: SparkTable, base: Base, bins: Sequenc
         tasks.append(BinToMerge(tuple(parts), descriptions[files_of_bin[0].path].to))
     if not tasks:
         return MergedBins((), (), tuple(bins))
-    done = _merged(context, table, work, tasks)
+    done = in_workers(context, table, tasks, work.attempt, lambda merged: merged.path)
     replaced = {id(files_of_bin) for files_of_bin, merged in zip(chosen, done, strict=True) if merged.document}
     written = [merged for merged in done if merged.document]
     for merged in done:
@@ -134,33 +130,10 @@ def _work(context: RunContext, base: Base) -> Merge | None:
     return Merge(target, order.model_dump_json(), table_properties(context))
 
 
-def _is_plain(task: Any, base: Base) -> bool:
-    """Whether a file is Parquet of the current spec, and no deletes apply to it, also such as manifests do not show."""
+def _is_plain(task: Any, traits: TableTraits) -> bool:
+    """Whether Arrow may rewrite a file, and no deletes apply to it, also such as manifests do not show."""
     file = task.file()
-    is_parquet = str(file.format()).lower() == _PARQUET
-    return is_parquet and int(file.specId()) == base.iceberg.metadata.default_spec_id and task.deletes().isEmpty()
-
-
-def _merged(context: RunContext, table: SparkTable, work: Merge, tasks: Collection[BinToMerge]) -> list[Merged]:
-    """Merge the bins in workers. If an error is raised, there are no new files.
-
-    Raises:
-        Exception: The errors of the workers.
-    """
-    spark = context.spark.sparkContext
-    paths: Accumulator[list[str]] = spark.accumulator([], PathsParam())
-
-    def merge(bin_: BinToMerge) -> Merged:
-        merged = work.attempt(bin_)
-        if merged.path:
-            paths.add([merged.path])
-        return merged
-
-    try:
-        return spark.parallelize(tasks, len(tasks)).map(merge).collect()
-    except (PySparkException, *JvmError):
-        discard(table, paths.value, Attempts())
-        raise
+    return traits.is_filterable(str(file.format()), int(file.specId())) and task.deletes().isEmpty()
 
 
 @dataclass(frozen=True)

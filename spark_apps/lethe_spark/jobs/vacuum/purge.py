@@ -33,7 +33,6 @@ from lethe.vacuum.plan import (
     VacuumPlan,
     also_purged,
     first_step,
-    is_sorted,
     one_by_one,
     plan_purge,
     small_neighbours,
@@ -45,7 +44,7 @@ from pyspark.sql import DataFrame
 from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jobs.holds import covering
-from lethe_spark.jobs.vacuum.filtering import filter_files, kept_metrics
+from lethe_spark.jobs.rewriting import filter_files, kept_metrics, write_by_spark
 from lethe_spark.jobs.vacuum.searches import AgeResults, HeldAges, SearchResults
 from lethe_spark.jvm.commit import Change, DeleteFiles, LedgerOnly, Overwrite, RewriteFiles, RowDelta
 from lethe_spark.jvm.data_files import (
@@ -55,7 +54,7 @@ from lethe_spark.jvm.data_files import (
     tasks_by_path,
 )
 from lethe_spark.jvm.metadata import delete_files_at
-from lethe_spark.jvm.scan_tasks import scan_tasks, write_uncommitted
+from lethe_spark.jvm.scan_tasks import scan_tasks
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext, table_io
 from lethe_spark.sql.searching import (
@@ -64,8 +63,6 @@ from lethe_spark.sql.searching import (
     count_of,
     count_without_batches,
     not_before,
-    require_every_row,
-    require_written,
 )
 
 log = logging.getLogger(__name__)
@@ -96,8 +93,8 @@ def filterable(
         loss = losses.get(f.path)
         candidates.append(candidate(suspects_by_path[f.path], None if loss is None else loss.rows))
     traits = traits_of(base.iceberg, base.field_id)
-    sorted_by_path = {c.bounds.path: is_sorted(traits, c) for c in one_by_one(traits, candidates, target)}
-    return {path: replace(losses[path], in_order=in_order) for path, in_order in sorted_by_path.items()}
+    chosen = one_by_one(traits, candidates, target)
+    return {c.bounds.path: replace(losses[c.bounds.path], in_order=traits.is_sorted(c.sort_order_id)) for c in chosen}
 
 
 @dataclass(frozen=True)
@@ -156,29 +153,30 @@ def write(
     metrics_of = kept_metrics(base) if step.alone else ()
     tasks = tasks_by_path(table, plan.touched, plan.snapshot_id, metrics_of)
     written = {path: (DataFile.of(task.file()), task) for path, task in tasks.items()}
-    # Which deletes apply to a file is what its scan task says. Only Spark applies those by values.
+    # Which deletes apply to a file is what its scan task says.
     with_deletes = {path: tasks[path] for path in step.alone if not tasks[path].deletes().isEmpty()}
-    hidden = deleted_of(table, with_deletes, table_io(context, table.location)) if with_deletes else {}
-    by_values = {path for path, of in hidden.items() if of.others}
-    alone = [(written[path][0], loss) for path, loss in step.alone.items() if path not in by_values]
-    filtered = filter_files(context, table, base, alone, {path: of.positions for path, of in hidden.items()})
+    deleted = deleted_of(table, with_deletes, table_io(context, table.location)) if with_deletes else {}
+    alone = [(written[path][0], loss) for path, loss in step.alone.items()]
+    filtered = filter_files(context, table, base, alone, deleted)
     added = filtered.added
-    unfiltered = [f for f in plan.rewrite if f.path not in filtered.replaced]
-    if unfiltered:
+    if unfiltered := [f for f in plan.rewrite if f.path not in filtered.replaced]:
+        one_task = _largest_partition(unfiltered) <= ONE_TASK_BYTES
         with ExitStack() as scans:
             frame, counts, scanned = _remaining(table, base, plan, unfiltered, written, retention, scans)
-            one_task = _largest_partition(unfiltered) <= ONE_TASK_BYTES
-            survivors: tuple[DataFile, ...] = ()
             try:
-                require_every_row(table.full_name, scanned, counts)
-                survivors = write_uncommitted(
-                    table, frame, context.run_id, target_bytes, one_pass=one_task, by_range=not one_task
+                added += write_by_spark(
+                    context,
+                    table,
+                    scanned,
+                    frame,
+                    counts,
+                    target_file_size_bytes=target_bytes,
+                    one_pass=one_task,
+                    by_range=not one_task,
                 )
-                require_written(table.full_name, counts.kept, survivors)
             except ConflictError:
-                discard(table, (*added, *survivors), Attempts())
+                discard(table, added, Attempts())
                 raise
-            added += survivors
     context.step("after-write")
     removed = tuple(file for file, _ in written.values())
     return replace(

@@ -191,6 +191,14 @@ def test_sorted_files_that_overlap_are_left() -> None:
     assert one_by_one(TABLE, files, target=1) == [files[2]]
 
 
+def test_files_that_lose_no_rows_of_batches_may_overlap() -> None:
+    """An erasure takes a few rows out of them. To sort them again is not its business."""
+    files = [a_candidate("A", "C", loses=0), a_candidate("B", "D"), a_candidate("B", "E", loses=0)]
+
+    assert one_by_one(TABLE, files, target=1) == files
+    assert one_by_one(TABLE, [*files, a_candidate("C", "E")], target=1) == [files[0], files[2]]
+
+
 def test_a_sorted_file_may_overlap_with_one_that_is_not_sorted_with_it() -> None:
     files = [a_candidate("A", "C"), replace(a_candidate("B", "D"), sort_order_id=None)]
 
