@@ -43,8 +43,13 @@ def person(number: int) -> str:
     return f"person-{number:08d}@example.org"
 
 
-def rows(first: int, number: int, booked: date | None = None) -> pa.Table:
-    """Rows of a table sorted by person; `booked`: the day of all, otherwise a minute after the row before."""
+def rows(first: int, number: int, booked: date | None = None, batches: int = 0) -> pa.Table:
+    """Rows of a table sorted by person.
+
+    Args:
+        booked: The day of all rows. None: each is a minute after the row before.
+        batches: How many batches they came in, one row after the other. 0: they have no batch ids.
+    """
     numbers = np.arange(first, first + number, dtype=np.uint64)
     start = np.datetime64(booked or "2026-01-01", "us")
     minutes = (numbers * (booked is None)).astype("timedelta64[m]")
@@ -55,20 +60,24 @@ def rows(first: int, number: int, booked: date | None = None) -> pa.Table:
             "booked": start + minutes,
             "amount": (numbers * 7919 % 1_000_003) / 100,
             "note": pa.array(numbers * 11_400_714_819_323_198_485).cast("string"),  # of no order; it wraps around
-            "batch_id": pa.nulls(number, pa.string()),
+            "batch_id": pa.array(numbers % batches).cast("string") if batches else pa.nulls(number, pa.string()),
         }
     )
 
 
-def original(catalog: Catalog, number: int) -> Table:
-    """The table of so many rows whose files the others share; it is made at the first call."""
-    name = f"shop.original_{number}"
+def original(catalog: Catalog, number: int, batches: int = 0) -> Table:
+    """The table of so many rows whose files the others share; it is made at the first call.
+
+    Args:
+        batches: As `rows`.
+    """
+    name = f"shop.original_{number}_{batches}"
     if catalog.table_exists(name):
         return catalog.load_table(name)
     table = created(catalog, name, properties={"write.parquet.row-group-limit": str(ROWS_OF_GROUP)})
     say(f"{name}: writing {number:,} rows")
     for first in range(0, number, ROWS_OF_FILE):
-        table.append(rows(first, min(ROWS_OF_FILE, number - first)))
+        table.append(rows(first, min(ROWS_OF_FILE, number - first), batches=batches))
     return table
 
 

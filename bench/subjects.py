@@ -78,6 +78,8 @@ LIMIT_SECONDS: Final = 3 * 3600
 VECTORS: Final = 3
 """The format version in which an erasure hides rows by deletion vectors."""
 VERSIONS: Final = (2, VECTORS)
+BATCHES: Final = 1000
+"""The batches of a table with batch ids."""
 
 # --- requests --------------------------------------------------------------------------------------------------------
 
@@ -209,16 +211,21 @@ def crowd(lake: Lake, scale: SubjectScale) -> dict[str, Any]:
 def rewritten(lake: Lake, scale: SubjectScale) -> dict[str, Any]:
     """What the erasure of a person from one table encodes again, and which row groups have the person's rows.
 
-    In format version 2 the run of the Restatement writes files again, in version 3 the vacuum does.
+    In format version 2 the run of the Restatement writes files again, in version 3 the vacuum does. The rows have no batch ids,
+    or they came in many batches.
     """
-    source, who = original(lake.catalog(), scale.counted_rows), middle(scale.counted_rows)
+    return {"results": [r for batches in (0, BATCHES) for r in _rewritten(lake, scale, batches)]}
+
+
+def _rewritten(lake: Lake, scale: SubjectScale, batches: int) -> list[dict[str, Any]]:
+    source, who = original(lake.catalog(), scale.counted_rows, batches), middle(scale.counted_rows)
     known = {Path(f.file_path).name: set(groups_of(f)) for f in files_of(source)}
     before = set[Group]().union(*known.values())
     held = {group for file in files_of(source) for group in groups_of(file, person(who))}
     results = []
     for version in VERSIONS:
-        about = f"counted-v{version}"
-        (name,) = _datasets(lake, about, 1, scale.counted_rows, version)
+        about = f"counted-v{version}-{batches}"
+        (name,) = _datasets(lake, about, 1, scale.counted_rows, version, batches)
         lake.apply(policy(about, triggers={"activeTombstones": 1, "evictByLeadSeconds": 86_400}))
         found = erase(lake, about, [who], "verified", evictBySeconds=60)
         require(found["rows_erased"], ROWS_OF_PERSON)
@@ -229,8 +236,9 @@ def rewritten(lake: Lake, scale: SubjectScale) -> dict[str, Any]:
             "written": sum(f.file_size_in_bytes for f in added),
             "file": max(f.file_size_in_bytes for f in files_of(source)),
         }
-        results.append({"version": version, "rows": scale.counted_rows, "row_groups": len(held), **sizes, **found})
-    return {"results": results}
+        of = {"version": version, "rows": scale.counted_rows, "batches": batches, "row_groups": len(held)}
+        results.append({**of, **sizes, **found})
+    return results
 
 
 def retention(lake: Lake, scale: SubjectScale) -> dict[str, Any]:
@@ -252,8 +260,8 @@ def retention(lake: Lake, scale: SubjectScale) -> dict[str, Any]:
     return {"results": [{"rows": before, "partitions": DAYS, "rows_removed": size, **sizes}]}
 
 
-def _datasets(lake: Lake, about: str, number: int, size: int, version: int) -> list[str]:
-    source, names = original(lake.catalog(), size), [f"{about}-{n:02d}" for n in range(number)]
+def _datasets(lake: Lake, about: str, number: int, size: int, version: int, batches: int = 0) -> list[str]:
+    source, names = original(lake.catalog(), size, batches), [f"{about}-{n:02d}" for n in range(number)]
     for name in names:
         linked(lake.catalog(), name, source, version)
     lake.apply(*(adopted(lake, name, about) for name in names))
@@ -294,7 +302,8 @@ def goals(parts: Mapping[str, Part]) -> list[Goal]:
         found.append(goal(f"{of} seconds until hidden", ratio(many["seconds"]["hidden"], one["seconds"]["hidden"]), 2))
         found.append(goal(f"{of} CPU seconds until hidden", ratio(many["cpu"]["hidden"], one["cpu"]["hidden"]), 2))
     for r in results_of(parts, "rewritten"):
-        text = f"bytes that an erasure encodes ÷ bytes of the row groups with the person's rows, format version {r['version']}"
+        of = f"format version {r['version']}, {r['batches'] or 'no'} batches"
+        text = f"bytes that an erasure encodes ÷ bytes of the row groups with the person's rows, {of}"
         found.append(goal(text, ratio(r["encoded"], r["held"]), 1.5))
     for r in results_of(parts, "retention"):
         found.append(goal(f"bytes written when one of {r['partitions']} days is too old", r["added"], 0))
@@ -329,7 +338,7 @@ SUITE = Suite(
         View(
             "Bytes of an erasure",
             ("rewritten",),
-            ("version", "rows"),
+            ("version", "batches", "rows"),
             cells=(
                 *SECONDS_UNTIL,
                 Cell("with rows of the person", "held"),

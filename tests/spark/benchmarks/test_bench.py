@@ -120,7 +120,7 @@ def test_the_benchmark_of_requests_of_persons_measures_every_goal_at_a_tiny_scal
     document = measured("subjects", tmp_path)
 
     assert set(document["parts"]) == {"rewritten", "retention", "crowd", "person"}
-    assert len(document["goals"]) == 7
+    assert len(document["goals"]) == 9
     assert all(g["measured"] is not None for g in document["goals"])
     assert {kind: r["number"] for kind, r in document["parts"]["person"]["results"][0]["runs"].items()}["Vacuum"] == 2
     assert report.begin("subjects") in (tmp_path / "out.md").read_text()
