@@ -80,6 +80,13 @@ class EraseRows:
 
 
 @dataclass(frozen=True)
+class Redact:
+    """Redact records: the rows with these marks lose them."""
+
+    marks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Replay:
     ids: tuple[str, ...]
     by: str
@@ -115,7 +122,7 @@ class Vacuum:
     care: tuple[Care, ...] = ()  # maintenance
 
 
-Request: TypeAlias = Revert | Erase | EraseRows | Replay | Change | Undo
+Request: TypeAlias = Revert | Erase | EraseRows | Redact | Replay | Change | Undo
 Job: TypeAlias = Append | Register | Request | Group | Vacuum
 
 
@@ -167,6 +174,8 @@ def steps_of(job: Job) -> tuple[str, ...]:
             return ("after-list", "after-write", "after-search", "after-erase", "before-commit", "after-commit")
         case EraseRows():
             return ("after-search", "after-erase", "before-commit", "after-commit")
+        case Redact():
+            return ("after-search", "after-redact", "after-erase", "before-commit", "after-commit")
         case Revert() | Erase() | Undo():
             return ("before-commit", "after-commit")
         case Vacuum(_, keep, care):
@@ -185,9 +194,10 @@ def request_name(request: Request) -> str:
             return "-".join(["revert", *ids, *([str(nth)] if nth else [])])
         case Erase(ids):
             return "-".join(["erase", *ids])
-        case EraseRows(marks):
+        case EraseRows(marks) | Redact(marks):
             # A mark is a value, and a name must not contain a value literally.
-            return "-".join(["erase-rows", *(m.replace("~", ".") for m in marks)])
+            what = "redact" if isinstance(request, Redact) else "erase-rows"
+            return "-".join([what, *(m.replace("~", ".") for m in marks)])
         case Replay(ids, by):
             return "-".join(["replay", *ids, "by", by])
         case Change(changes, by):

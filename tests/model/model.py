@@ -16,6 +16,7 @@ from tests.model.acts import (
     EraseRows,
     Group,
     Job,
+    Redact,
     Register,
     Replay,
     Request,
@@ -26,7 +27,7 @@ from tests.model.acts import (
     request_name,
 )
 from tests.model.order import creates, in_turn, needs
-from tests.model.rows import Rows, batch_of, of_keys, of_marks, without
+from tests.model.rows import Rows, batch_of, of_keys, of_marks, redacted, without
 
 PROMOTED, REVERTED, REPLACED, ERASED = "promoted", "reverted", "replaced", "erased"
 WAITS = "WaitingForRestatement"
@@ -83,7 +84,9 @@ class Model:
     @property
     def erasing(self) -> bool:
         """Whether an erasure is not verified yet. A vacuum then expires all snapshots with its rows, whatever it should keep."""
-        return any(isinstance(r, Erase | EraseRows) and n not in self.verified for n, r in self.requests.items())
+        return any(
+            isinstance(r, Erase | EraseRows | Redact) and n not in self.verified for n, r in self.requests.items()
+        )
 
     @property
     def must_be_hidden(self) -> frozenset[str]:
@@ -129,15 +132,16 @@ class Model:
 
     def _carry_out_each(self, requests: Collection[Request]) -> Outcome:
         """Apply requests one after the other, in one commit. A request that searches for rows cannot find the rows of this
-        commit, so it waits for them."""
+        commit, nor marks that a Redact before it takes away, so it waits."""
         before, refusals, unknown, late = self.files.copy(), dict[str, str](), 0, set[tuple[str, str]]()
-        adds, lets_in, carried_out, waiting = False, False, 0, 0
+        adds, lets_in, redacts, carried_out, waiting = False, False, False, 0, 0
         for request in in_turn(requests):
             name = request_name(request)
             if name in self.requests:
                 continue
-            searches = isinstance(request, Change | EraseRows)
-            refusal = WAITS if late & needs(request) or (searches and (adds or lets_in)) else self._refusal(request)
+            searches = isinstance(request, Change | EraseRows | Redact)
+            waits = (searches and (adds or lets_in)) or (redacts and isinstance(request, EraseRows | Redact))
+            refusal = WAITS if waits or late & needs(request) else self._refusal(request)
             if refusal is not None:
                 refusals[name] = refusal
                 waiting += refusal == WAITS
@@ -146,6 +150,7 @@ class Model:
                 continue
             carried_out += 1
             unknown += self._unknown(request, before)
+            redacts |= isinstance(request, Redact)
             lets_in |= isinstance(request, Undo) and not self.came.issuperset(_ids(request.of))
             if isinstance(request, Replay | Change) and request.by not in self.states:
                 adds = True
@@ -164,6 +169,9 @@ class Model:
                 self._take_back(request, ids, ERASED)
             case EraseRows():
                 self._take_out(rows_searched(request, before))
+            case Redact():
+                for row, n in self._take_out(rows_searched(request, before)).items():
+                    self.files[redacted(row)] += n
             case Replay(ids, by):
                 self._take_back(request, ids, REPLACED)
                 self._promote(by, self.setup.added_by(request))
@@ -193,10 +201,11 @@ class Model:
             self.states[i] = now if now == REPLACED or (now == ERASED and state == REVERTED) else state
         self.tombstones |= frozenset(ids)
 
-    def _take_out(self, rows: Rows) -> None:
-        """Delete single rows, whether or not a tombstone hides them."""
+    def _take_out(self, rows: Rows) -> Rows:
+        """Delete single rows, whether or not a tombstone hides them. Returns: those that were there."""
         taken = self.files & rows
         self.files, self.dead = self.files - taken, self.dead + taken
+        return taken
 
     def _show_again(self, request: Request) -> None:
         """Apply an Undo: batches that were promoted are promoted again; the others may be promoted later."""
@@ -239,7 +248,7 @@ class Model:
                 return "AlreadyPurged"
             if self.held[i] != [name]:
                 return "HeldByAnother"
-        searched = (n for n, r in self.requests.items() if isinstance(r, EraseRows | Change))
+        searched = (n for n, r in self.requests.items() if isinstance(r, EraseRows | Redact | Change))
         if not self.came.issuperset(request.ids) and any(
             self.turns[n] >= self.turns[name] for n in searched if self._owes(n)
         ):
@@ -250,7 +259,7 @@ class Model:
 
     def _owes(self, name: str) -> bool:
         """Whether a request erases rows by another column than the batch column. A Change has no deadline in this test."""
-        return isinstance(self.requests[name], EraseRows)
+        return isinstance(self.requests[name], EraseRows | Redact)
 
     def _there(self, batch_id: str) -> int:
         return sum(n for row, n in self.physical.items() if row[0] == batch_id)
@@ -317,7 +326,7 @@ class Model:
 def rows_searched(request: Request, rows: Rows) -> Rows:
     """The rows that a request deletes because of what they contain, rather than because of their batch."""
     match request:
-        case EraseRows(marks):
+        case EraseRows(marks) | Redact(marks):
             return of_marks(rows, marks)
         case Change(changes):
             return of_keys(rows, {v for _, v in changes})
@@ -330,7 +339,7 @@ def erased_marks(request: Request, written: Iterable[str]) -> frozenset[str]:
     match request:
         case Erase(ids):
             return frozenset(m for m in written if batch_of(m) in ids)
-        case EraseRows(marks):
+        case EraseRows(marks) | Redact(marks):
             return frozenset(marks).intersection(written)
         case _:
             return frozenset()

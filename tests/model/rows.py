@@ -1,7 +1,7 @@
 """The rows of all walks, and the mark that identifies each of them. Pure.
 
 The mark of a row is `<batch>~<v>` in the column `name`. It is short enough not to be truncated in manifests, and unlikely to
-occur in a file by chance.
+occur in a file by chance. A redacted row has no mark; here its day is negative.
 """
 
 import re
@@ -72,9 +72,14 @@ def of_values(found: Iterable[dict[str, Any]]) -> Rows:
     rows: Rows = Counter()
     for r in found:
         row = (r["batch_id"], r["v"], r["day"])
-        assert r["name"] == mark_of(row), f"the row {row} has the name {r['name']}"
-        rows[row] += 1
+        assert r["name"] in (mark_of(row), None), f"the row {row} has the name {r['name']}"
+        rows[row if r["name"] is not None else redacted(row)] += 1
     return rows
+
+
+def redacted(row: Row) -> Row:
+    """The row without its mark."""
+    return row[0], row[1], -abs(row[2])
 
 
 def without(rows: Rows, ids: Collection[str | None]) -> Rows:
@@ -82,7 +87,7 @@ def without(rows: Rows, ids: Collection[str | None]) -> Rows:
 
 
 def of_day(rows: Rows, day: int) -> Rows:
-    return Counter({row: n for row, n in rows.items() if row[2] == day})
+    return Counter({row: n for row, n in rows.items() if abs(row[2]) == day})
 
 
 def of_keys(rows: Rows, keys: Collection[int]) -> Rows:
@@ -90,4 +95,4 @@ def of_keys(rows: Rows, keys: Collection[int]) -> Rows:
 
 
 def of_marks(rows: Rows, marks: Collection[str]) -> Rows:
-    return Counter({row: n for row, n in rows.items() if mark_of(row) in marks})
+    return Counter({row: n for row, n in rows.items() if row[2] > 0 and mark_of(row) in marks})

@@ -16,6 +16,7 @@ from tests.model.acts import (
     EraseRows,
     Group,
     Job,
+    Redact,
     Register,
     Replay,
     Request,
@@ -113,9 +114,17 @@ def _rows(known: Known) -> st.SearchStrategy[Row]:
     return some if not known.rows else st.sampled_from(known.rows) | st.sampled_from(known.rows) | some
 
 
-def row_erases(known: Known) -> st.SearchStrategy[EraseRows]:
+def _marks(known: Known) -> st.SearchStrategy[tuple[str, ...]]:
     marks = st.lists(_rows(known).map(mark_of), min_size=1, max_size=2, unique=True)
-    return marks.map(lambda found: EraseRows(tuple(sorted(found))))
+    return marks.map(lambda found: tuple(sorted(found)))
+
+
+def row_erases(known: Known) -> st.SearchStrategy[EraseRows]:
+    return _marks(known).map(EraseRows)
+
+
+def redacts(known: Known) -> st.SearchStrategy[Redact]:
+    return _marks(known).map(Redact)
 
 
 def replays(known: Known) -> st.SearchStrategy[Replay]:
@@ -138,7 +147,7 @@ REQUESTS: Final[tuple[Weighted, ...]] = (
     (1, Undo, undos),
     (1, Erase, erases),
 )
-SEARCHES: Final[tuple[Weighted, ...]] = ((1, EraseRows, row_erases), (1, Change, changes))
+SEARCHES: Final[tuple[Weighted, ...]] = ((1, EraseRows, row_erases), (1, Redact, redacts), (1, Change, changes))
 
 
 def groups(known: Known) -> st.SearchStrategy[Group]:
@@ -234,6 +243,7 @@ ACTS: Final[tuple[Weighted, ...]] = (
     (6, Revert, reverts),
     (3, Erase, erases),
     (4, EraseRows, row_erases),
+    (4, Redact, redacts),
     (4, Replay, replays),
     (4, Change, changes),
     (4, Undo, undos),

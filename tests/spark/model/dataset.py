@@ -28,6 +28,7 @@ from tests.model.acts import (
     EraseRows,
     Group,
     Job,
+    Redact,
     Register,
     Replay,
     Request,
@@ -124,7 +125,7 @@ class Dataset(Story):
     def _input_of(self, act: Request) -> str:
         """Write what a request reads, unless it was written before. Returns: its file, or its URI."""
         match act:
-            case EraseRows(marks):
+            case EraseRows(marks) | Redact(marks):
                 file = self.lake.home / "values" / self.name / request_name(act)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text("".join(f"{m}\n" for m in marks))

@@ -6,7 +6,7 @@ To reproduce a failing sequence in a test, paste it into a call: `play(world, Ap
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from tests.model.acts import Act, Append, Change, Crash, During, EraseRows, Job, Register, Replay, job_of
+from tests.model.acts import Act, Append, Change, Crash, During, EraseRows, Job, Redact, Register, Replay, job_of
 from tests.model.foreign_acts import Foreign
 from tests.model.model import Model, erased_marks
 from tests.model.rows import Rows, mark_of
@@ -169,7 +169,7 @@ class Play:
         self.verified |= now
         for name in now - self.model.verified:
             request = self.model.requests[name]
-            since = self.model.asked[name] if isinstance(request, EraseRows) else len(self.sequence)
+            since = self.model.asked[name] if isinstance(request, EraseRows | Redact) else len(self.sequence)
             marks = erased_marks(request, self.written)
             self.model.gone |= {m for m in marks if self.written[m] < since}
         self.model.verified = now
