@@ -87,8 +87,12 @@ class RequestWorld:
 
     @cached_property
     def child_of(self) -> Mapping[str, Restatement | Invalid]:
-        """The Restatements that the request owns, by the name of their Dataset."""
-        return {_dataset_of(c): c for c in self.children.values()}
+        """The Restatements that the request owns, by the name of their Dataset. Its own comes before a forged one."""
+        made, forged = dict[str, Restatement | Invalid](), dict[str, Restatement | Invalid]()
+        for child in self.children.values():
+            is_forged = isinstance(child, Restatement) and not _is_own(self.request, child)
+            (forged if is_forged else made)[_dataset_of(child)] = child
+        return forged | made
 
 
 @dataclass(frozen=True)
@@ -259,7 +263,7 @@ def _without_child(world: RequestWorld, target: Target) -> Part:
 def _awaited(world: RequestWorld, target: Target) -> tuple[str, ...]:
     """The Datasets that still have to look up keys in this one."""
     readers = world.targets.readers_of.get(target.name, frozenset())
-    return tuple(n for n in sorted(readers) if not _is_hidden(world.child_of.get(n)))
+    return tuple(n for n in sorted(readers) if not _is_hidden(world.request, world.child_of.get(n)))
 
 
 def _erased_lookups(world: RequestWorld, target: Target) -> tuple[str, ...]:
@@ -267,8 +271,9 @@ def _erased_lookups(world: RequestWorld, target: Target) -> tuple[str, ...]:
     return tuple(n for n in sorted(target.lookups) if n in world.child_of)
 
 
-def _is_hidden(child: Restatement | Invalid | None) -> bool:
-    return isinstance(child, Restatement) and child.status.is_true(conditions.SUCCEEDED)
+def _is_hidden(request: Restatement, child: Restatement | Invalid | None) -> bool:
+    """Whether the request's own Restatement of a Dataset has succeeded. Another one's success says nothing of the subject."""
+    return isinstance(child, Restatement) and _is_own(request, child) and child.status.is_true(conditions.SUCCEEDED)
 
 
 def _shown(dataset: str, child: str, state: str, verdict: Verdict, rows: int | None = None) -> SubjectDataset:

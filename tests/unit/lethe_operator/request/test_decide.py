@@ -146,6 +146,35 @@ def test_a_table_of_keys_comes_after_those_that_look_up_in_it() -> None:
     assert created(decided(A, CARDS, children={"cards": "hidden"})) == ["erase-12-a"]
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        child("cards", "hidden", rows=None, batchIds=["A"]),
+        child("cards", "hidden", dryRun=True),
+        a_restatement(
+            "other-name",
+            status=child("cards", "hidden").status,
+            datasetRef={"name": "cards"},
+            operation="Erase",
+            batchIds=["A"],
+        ),
+    ],
+)
+def test_a_table_of_keys_does_not_start_after_a_restatement_that_is_not_of_the_request(forged: Restatement) -> None:
+    """It names the request as its owner, has succeeded, and has looked up nothing."""
+    asked = request()
+    actions = decide(RequestWorld(asked, targets_of(asked.spec, [A, CARDS]), {forged.meta.name: forged}), NOW)
+    assert "erase-12-a" not in created(actions)
+    assert shown(actions)["a"] == ("Waiting", "WaitsForLookups")
+
+
+def test_a_restatement_of_another_name_does_not_replace_that_of_the_request() -> None:
+    asked = request()
+    own, forged = child("a", "verified"), a_restatement("other", datasetRef={"name": "a"}, batchIds=["A"])
+    for children in ({own.meta.name: own, "other": forged}, {"other": forged, own.meta.name: own}):
+        assert shown(decide(RequestWorld(asked, targets_of(asked.spec, [A]), children), NOW))["a"][0] == "Verified"
+
+
 def test_a_dataset_that_joins_after_its_keys_are_gone_is_blocked() -> None:
     actions = decided(A, CARDS, children={"a": "hidden"})
     assert shown(actions)["cards"] == ("Blocked", "LookupErased")
