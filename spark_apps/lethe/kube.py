@@ -363,9 +363,18 @@ class Kube:
             return self._written(kind, self._request("POST", kind, path, self.write_query, body=document))
 
     def patch(
-        self, kind: ResourceKind, namespace: str, name: str, patch: Mapping[str, Any], subresource: str = ""
+        self,
+        kind: ResourceKind,
+        namespace: str,
+        name: str,
+        patch: Mapping[str, Any],
+        subresource: str = "",
+        dry_run: bool = False,
     ) -> Document:
         """A merge patch: null removes, lists are replaced.
+
+        Args:
+            dry_run: Change nothing, and return what the API server would make of the object.
 
         Raises:
             NotFound: The object does not exist.
@@ -375,6 +384,8 @@ class Kube:
             NotLeading: This process may not act in a namespace any more, so it sent no request.
         """
         path = kind.object_path(namespace, name, subresource)
+        if dry_run:
+            return self._request("PATCH", kind, path, {**self.write_query, "dryRun": "All"}, body=patch)
         with self.writing(namespace), self._doubted(kind, namespace, name):
             return self._written(kind, self._request("PATCH", kind, path, self.write_query, body=patch))
 

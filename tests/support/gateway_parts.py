@@ -106,17 +106,18 @@ class Writer:
         self.created.append(dict(document))
         return dict(document)
 
-    def patched(
-        self, caller: Caller, kind: ResourceKind, namespace: str, name: str, patch: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def annotate(
-        self, _caller: Caller, _kind: ResourceKind, _namespace: str, name: str, annotations: Mapping[str, str]
+    def patch(
+        self,
+        _caller: Caller,
+        _kind: ResourceKind,
+        _namespace: str,
+        name: str,
+        patch: Mapping[str, Any],
+        dry_run: bool = False,  # noqa: ARG002
     ) -> dict[str, Any]:
         if self.problem is not None:
             raise self.problem
-        self.annotated.append((name, dict(annotations)))
+        self.annotated.append((name, dict(patch["metadata"]["annotations"])))
         return {}
 
 

@@ -152,7 +152,7 @@ def _require_same_values(
     """
     patch = {"data": secret["data"]}
     try:
-        there = services.writer.patched(caller, SECRETS, namespace, secret["metadata"]["name"], patch)
+        there = services.writer.patch(caller, SECRETS, namespace, secret["metadata"]["name"], patch, dry_run=True)
     except Problem as e:
         if e.kind is Kind.REJECTED:
             raise _exists(name, "it has other values.") from None

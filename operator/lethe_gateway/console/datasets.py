@@ -103,7 +103,7 @@ def approve(
             Kind.INVALID_REQUEST,
             "The plan has changed since the page was loaded. Look at the new plan, then approve it.",
         )
-    services.writer.annotate(caller, DATASETS, namespace, dataset, {APPROVE: shown})
+    _annotate(services, caller, namespace, dataset, APPROVE, shown)
     return pages.see(f"/console/{namespace}/datasets/{dataset}/vacuum")
 
 
@@ -118,8 +118,13 @@ def request_vacuum(
     """Request a vacuum, whatever the triggers and the window of its policy say."""
     dataset_resource(services, caller, namespace, dataset)
     now: datetime = services.now()
-    services.writer.annotate(caller, DATASETS, namespace, dataset, {VACUUM_NOW: vacuum_now(now, ())})
+    _annotate(services, caller, namespace, dataset, VACUUM_NOW, vacuum_now(now, ()))
     return pages.see(f"/console/{namespace}/datasets/{dataset}/vacuum")
+
+
+def _annotate(services: Services, caller: Caller, namespace: str, dataset: str, annotation: str, value: str) -> None:
+    patch = {"metadata": {"annotations": {annotation: value}}}
+    services.writer.patch(caller, DATASETS, namespace, dataset, patch)
 
 
 def _policy(services: Services, caller: Caller, namespace: str, name: str | None) -> VacuumPolicyView | None:

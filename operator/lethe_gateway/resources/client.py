@@ -245,15 +245,20 @@ class ResourceWriter(Protocol):
         Raises also: Problem (`already-exists`).
         """
 
-    def patched(
-        self, caller: Caller, kind: ResourceKind, namespace: str, name: str, patch: Mapping[str, Any]
+    def patch(
+        self,
+        caller: Caller,
+        kind: ResourceKind,
+        namespace: str,
+        name: str,
+        patch: Mapping[str, Any],
+        dry_run: bool = False,
     ) -> Resource:
-        """What a merge patch would make of an object. Nothing is changed."""
+        """Change an object by a merge patch. A dry run lets the API server check it, and changes nothing.
 
-    def annotate(
-        self, caller: Caller, kind: ResourceKind, namespace: str, name: str, annotations: Mapping[str, str]
-    ) -> Resource:
-        """Set these annotations, and keep all others. Returns the changed object."""
+        Returns:
+            The object with the changes.
+        """
 
 
 class KubeWriter:
@@ -281,35 +286,25 @@ class KubeWriter:
             shown = _discreet(e, kind)
             raise problem_of_change(shown, f"create {_resource(kind)} in the namespace {namespace}") from shown
 
-    def patched(
-        self, caller: Caller, kind: ResourceKind, namespace: str, name: str, patch: Mapping[str, Any]
+    def patch(
+        self,
+        caller: Caller,
+        kind: ResourceKind,
+        namespace: str,
+        name: str,
+        patch: Mapping[str, Any],
+        dry_run: bool = False,
     ) -> Resource:
-        """What a merge patch with the token of the caller would make of an object, in one dry run.
+        """Change an object by a merge patch with the token of the caller, and return it with the changes.
 
         Raises:
             Problem: The API server refuses it or does not answer; see `problem_of_change`.
         """
-        kube = self._kube.with_token(caller.token)
-        kube.write_query = {"dryRun": "All"}
         try:
-            return kube.patch(kind, namespace, name, patch)
+            return self._kube.with_token(caller.token).patch(kind, namespace, name, patch, dry_run=dry_run)
         except KubeError as e:
             shown = _discreet(e, kind)
             raise problem_of_change(shown, f"patch {_resource(kind)} {name} in the namespace {namespace}") from shown
-
-    def annotate(
-        self, caller: Caller, kind: ResourceKind, namespace: str, name: str, annotations: Mapping[str, str]
-    ) -> Resource:
-        """Merge the annotations into the object, in one patch with the token of the caller.
-
-        Raises:
-            Problem: The API server refuses it or does not answer; see `problem_of_change`.
-        """
-        patch = {"metadata": {"annotations": dict(annotations)}}
-        try:
-            return self._kube.with_token(caller.token).patch(kind, namespace, name, patch)
-        except KubeError as e:
-            raise problem_of_change(e, f"patch {_resource(kind)} {name} in the namespace {namespace}") from e
 
 
 def _resource(kind: ResourceKind) -> str:
