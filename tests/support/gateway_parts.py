@@ -1,7 +1,7 @@
 """The parts of a gateway as protocols, for tests of routes: a cluster in memory, rights as a set, one table."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 from lethe.buffer.batch_rows import BatchRow
+from lethe.contract.hold import HoldSpec
 from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import RetentionSpec
 from lethe.kube import ResourceKind
@@ -146,6 +147,8 @@ class OneTable:
     files: dict[str, bytes] = field(default_factory=dict)
     targets: list[TableTarget] = field(default_factory=list)
     retentions: list[RetentionSpec | None] = field(default_factory=list)
+    holds: list[tuple[str, ...]] = field(default_factory=list)
+    """Their names."""
     description: TableDescription = field(default_factory=lambda: DESCRIPTION)
     freshness: TableFreshness = field(default_factory=lambda: TableFreshness(read_time=NOW, head_ledger_version=3))
 
@@ -156,8 +159,11 @@ class OneTable:
             raise self.problem
         yield self
 
-    def describe(self, target: TableTarget, retention: RetentionSpec | None = None) -> TableDescription:
+    def describe(
+        self, target: TableTarget, retention: RetentionSpec | None = None, holds: Sequence[HoldSpec] = ()
+    ) -> TableDescription:
         self.targets.append(target)
+        self.holds.append(tuple(h.name for h in holds))
         self.retentions.append(retention)
         if self.problem is not None:
             raise self.problem

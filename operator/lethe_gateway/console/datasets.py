@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, assert_never
 
 from fastapi import APIRouter, Query, Request, Response
 from lethe.base.ids import MAX_BATCH_ID_LENGTH
+from lethe.contract.hold import HoldSpec, active_holds
 from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
 from lethe.files.ages import rule_at
 from lethe.kube import DATASETS, VACUUM_POLICIES
@@ -229,11 +230,12 @@ def show_table(
 ) -> Response:
     """The table itself: columns, partitions, snapshots, and how many rows of each file are deleted."""
     target = readable(services, caller, namespace, dataset)
-    vacuum = vacuum_of(dataset_resource(services, caller, namespace, dataset))
-    policy = _policy(services, caller, namespace, vacuum.policy)
+    body = dataset_resource(services, caller, namespace, dataset)
+    policy = _policy(services, caller, namespace, vacuum_of(body).policy)
+    holds = active_holds(map(HoldSpec.model_validate, body["spec"].get("holds") or ()), services.now())
     retention = policy.retention if policy is not None else None
     rule = rule_at(retention, services.now()) if retention is not None else None
-    table = services.tables.describe(target, rule)
+    table = services.tables.describe(target, rule, holds)
     return pages.page(request, "table.html", namespace=namespace, section="datasets", dataset=dataset, table=table)
 
 

@@ -1,20 +1,25 @@
 """What a page shows of a table itself: columns, partitions, snapshots, and the deletes of its files. I/O: catalog, manifests."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from lethe import ledger_store
 from lethe.base import names
+from lethe.base.errors import InputError
+from lethe.contract.hold import HoldSpec
 from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import RetentionSpec, VacuumSpec
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import live_entries, observe, snapshot_of
+from lethe.iceberg.holds import Holds
 from lethe.iceberg.metadata_file import is_required, type_of
 from lethe.iceberg.native_deletes import deleted_rows
+from lethe.ledger.ledger import BatchState, Ledger, within
 from lethe.ledger.lineage import Snapshot
 from lethe.search.candidates import plan_now
+from lethe.search.covered import HeldTable
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -26,6 +31,8 @@ SNAPSHOTS_SHOWN: Final = 20
 FILES_SHOWN: Final = 100
 ENTRIES_AT_MOST: Final = 20_000
 """Files in manifests that are read for a page."""
+BATCHES_AT_MOST: Final = 20_000
+"""Batches that are counted for a page."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,20 @@ class HeadDeletes:
 
 
 @dataclass(frozen=True)
+class RowsOfHolds:
+    """What the active holds may cover in the table's head, by bounds and partitions: at least what they do cover."""
+
+    holds: tuple[str, ...]
+    """Their names."""
+    files: int
+    """Data files that may have covered rows."""
+    rows: int
+    """All rows of these files."""
+    batches: int | None
+    """Promoted batches that may be in these files; None: the table has too many batches to count them for a page."""
+
+
+@dataclass(frozen=True)
 class TableDescription:
     """A table at one moment."""
 
@@ -98,29 +119,37 @@ class TableDescription:
     """Data files and delete files of the head."""
     vacuum: VacuumPlanned | None = None
     """What a vacuum would do now without a policy's limits; None: nothing, or the head has too many files."""
+    held: RowsOfHolds | str | None = None
+    """A text: why it is unknown what the holds cover. None: no hold is active, or the head has too many files."""
 
 
-def describe(target: TableTarget, retention: RetentionSpec | None = None) -> TableDescription:
+def describe(
+    target: TableTarget, retention: RetentionSpec | None = None, holds: Sequence[HoldSpec] = ()
+) -> TableDescription:
     """Describe the table of a Dataset.
 
     Args:
         retention: Which rows are too old. None: no row is.
+        holds: The active ones.
 
     Raises:
         Problem: `no-table`, `table-unreadable`, `catalog-away`.
     """
     try:
-        return _described(claimed(catalogs.load(target.catalog), target), target, retention)
+        return _described(claimed(catalogs.load(target.catalog), target), target, retention, holds)
     except Exception as e:
         raise problem_of(e, target) from e
 
 
-def _described(table: Table, target: TableTarget, retention: RetentionSpec | None) -> TableDescription:
+def _described(
+    table: Table, target: TableTarget, retention: RetentionSpec | None, holds: Sequence[HoldSpec]
+) -> TableDescription:
     schema, metadata, head = table.schema(), table.metadata, table.current_snapshot()
     manifests = head.manifests(table.io) if head is not None else []
     entries = sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in manifests)
     refs = {name: ref.snapshot_id for name, ref in metadata.refs.items()}
     newest = sorted(metadata.snapshots, key=lambda s: s.timestamp_ms, reverse=True)[:SNAPSHOTS_SHOWN]
+    vacuum, held = _planned(table, target, retention, holds) if entries <= ENTRIES_AT_MOST else (None, None)
     return TableDescription(
         name=str(target),
         format_version=metadata.format_version,
@@ -131,16 +160,41 @@ def _described(table: Table, target: TableTarget, retention: RetentionSpec | Non
         snapshots_count=len(metadata.snapshots),
         deletes=_deletes(table, manifests) if entries <= ENTRIES_AT_MOST else None,
         files_count=entries,
-        vacuum=_planned(table, target, retention) if entries <= ENTRIES_AT_MOST else None,
+        vacuum=vacuum,
+        held=held,
     )
 
 
-def _planned(table: Table, target: TableTarget, retention: RetentionSpec | None) -> VacuumPlanned | None:
+def _planned(
+    table: Table, target: TableTarget, retention: RetentionSpec | None, holds: Sequence[HoldSpec]
+) -> tuple[VacuumPlanned | None, RowsOfHolds | str | None]:
+    """What a vacuum would do, and what the holds may cover. With an invalid hold, no vacuum starts, and the plan has none."""
     facts = observe(table, target.batch_column, str(target))
     loaded = ledger_store.load(table.io, facts)
-    return plan_now(
-        table, facts, loaded.resolution, loaded.ledger, VacuumSpec(policy="", retention=retention), datetime.now(UTC)
-    )
+    held: HeldTable | None = None
+    shown: RowsOfHolds | str | None = None
+    if holds and facts.head_id is not None and facts.batch_field_id is not None:
+        try:
+            held = HeldTable(table, facts.head_id, facts.batch_field_id, Holds.of(holds, table.schema()))
+        except InputError as e:
+            shown = e.message
+        else:
+            shown = _covered(held, loaded.ledger)
+    spec = VacuumSpec(policy="", retention=retention)
+    now, count = datetime.now(UTC), held.count if held is not None else None
+    return plan_now(table, facts, loaded.resolution, loaded.ledger, spec, now, count), shown
+
+
+def _covered(held: HeldTable, ledger: Ledger) -> RowsOfHolds | str:
+    found = held.may_cover()
+    if found is None:
+        return "Another engine wrote equality deletes, so any data file may have rows that holds cover."
+    bounds = [f.bounds for f in found.values()]
+    batches = None
+    if len(ledger.batches) <= BATCHES_AT_MOST:
+        near = within(ledger.batches, [(f.lower, f.upper) for f in bounds], str)
+        batches = sum(b.state is BatchState.PROMOTED for b in near)
+    return RowsOfHolds(tuple(sorted(held.holds.names)), len(bounds), sum(f.records for f in bounds), batches)
 
 
 def _shown(snapshot: Snapshot, refs: Mapping[str, int]) -> ShownSnapshot:

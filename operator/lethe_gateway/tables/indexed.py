@@ -14,7 +14,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotDoneYet
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -26,6 +26,7 @@ from typing import Final, Protocol
 from lethe.base import names
 from lethe.base.errors import InvalidSettings
 from lethe.buffer.batch_rows import BatchRow
+from lethe.contract.hold import HoldSpec
 from lethe.contract.run import RetentionSpec
 from pyiceberg.io import FileIO
 
@@ -181,16 +182,19 @@ class IndexedTables:
                 self._forget(entry)
                 raise building(0) from e
 
-    def describe(self, target: TableTarget, retention: RetentionSpec | None = None) -> TableDescription:
+    def describe(
+        self, target: TableTarget, retention: RetentionSpec | None = None, holds: Sequence[HoldSpec] = ()
+    ) -> TableDescription:
         """Read a table's metadata and manifests, without an index.
 
         Args:
             retention: Which rows are too old. None: no row is.
+            holds: The active ones.
 
         Raises:
             Problem: `no-table`, `table-unreadable`, `catalog-away`.
         """
-        return describe(target, retention)
+        return describe(target, retention, holds)
 
     def _opened(self, stack: ExitStack, entry: _IndexEntry) -> tuple[sqlite3.Connection, IndexState]:
         """Open the index file of an entry.
@@ -402,11 +406,14 @@ class TableStore(Protocol):
             Problem: `no-table`, `not-tracked`, `table-unreadable`, `catalog-away`, `index-building`.
         """
 
-    def describe(self, target: TableTarget, retention: RetentionSpec | None = None) -> TableDescription:
+    def describe(
+        self, target: TableTarget, retention: RetentionSpec | None = None, holds: Sequence[HoldSpec] = ()
+    ) -> TableDescription:
         """Read a table's metadata and manifests.
 
         Args:
             retention: Which rows are too old. None: no row is.
+            holds: The active ones.
 
         Raises:
             Problem: `no-table`, `table-unreadable`, `catalog-away`.

@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from lethe.contract.hold import HoldSpec
 from lethe.iceberg.native_deletes import DeletedRowCounts
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.tables import describing
-from lethe_gateway.tables.describing import describe
+from lethe_gateway.tables.describing import RowsOfHolds, describe
 from pyiceberg.catalog import Catalog
 
 from tests.support.gateway_lake import fill, flights_table
@@ -53,6 +54,34 @@ def test_of_a_table_with_too_many_files_no_manifest_is_read(catalog: Catalog, mo
     monkeypatch.setattr(describing, "ENTRIES_AT_MOST", 0)
 
     assert (describe(TARGET).deletes, describe(TARGET).vacuum) == (None, None)
+
+
+def test_what_the_holds_may_cover_is_counted_from_metadata(catalog: Catalog) -> None:
+    """All data files for a hold without a filter, none by bounds that rule it out, and a reason if it cannot be told."""
+    table = flights_table(catalog)
+    fill(catalog, table)
+    table.refresh()
+    head = table.current_snapshot()
+    assert head is not None
+    files = table.inspect.files()
+
+    def held(filter: str) -> RowsOfHolds | str | None:
+        return describe(TARGET, holds=[HoldSpec(name="case-7", filter=filter)]).held
+
+    everything = held("")
+    assert isinstance(everything, RowsOfHolds)
+    assert (everything.holds, everything.files, everything.rows) == (
+        ("case-7",),
+        files.num_rows,
+        sum(files["record_count"].to_pylist()),
+    )
+    assert everything.batches == 1  # A: the others are taken back, or in no file
+    assert held("batch_id = 'Z'") == RowsOfHolds(("case-7",), 0, 0, 0)
+    assert "filter of hold case-7" in str(held("nobody = 'Z'"))
+    assert describe(TARGET).held is None
+    planned = describe(TARGET, holds=[HoldSpec(name="case-7")]).vacuum
+    assert planned is not None
+    assert planned.files_held == planned.files
 
 
 def test_the_table_of_another_dataset_is_not_described(catalog: Catalog) -> None:

@@ -17,6 +17,7 @@ from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker
 from lethe_gateway.identity.caller import Right
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.settings import CallerLimits, GatewaySettings
+from lethe_gateway.tables.describing import RowsOfHolds
 from lethe_gateway.tables.records import BatchFacts, KnownErasure
 
 from tests.support.builders import NOW
@@ -538,3 +539,33 @@ def test_a_broken_body_is_a_400_or_a_403(there: Session, body: bytes) -> None:
     headers = {"Origin": HOST, "Content-Type": "application/x-www-form-urlencoded"}
 
     assert there.client.post(f"{HOST}{D}/restate", content=body, headers=headers).status_code in (400, 403)
+
+
+@pytest.mark.parametrize(
+    ("held", "shown"),
+    [
+        (
+            RowsOfHolds(("<b>", "case-7"), 2, 1_000, 31),
+            ("<dt>Rows</dt><dd>1,000", "<dt>Batches</dt><dd>31", "&lt;b&gt;"),
+        ),
+        (RowsOfHolds(("case-7",), 2, 1_000, None), ("<dt>Data files</dt><dd>2", "too many to count")),
+        ("the filter of hold <b> is not a condition", ("the filter of hold &lt;b&gt; is not",)),
+    ],
+)
+def test_the_page_of_the_table_says_what_the_active_holds_may_cover(
+    held: RowsOfHolds | str, shown: tuple[str, ...]
+) -> None:
+    parts = lake()
+    parts.resources.of["datasets"][0]["spec"]["holds"] = [
+        {"name": "case-7", "filter": "id = 4711"},
+        {"name": "over", "until": "2026-01-01T00:00:00Z"},
+    ]
+    planned = VacuumPlanned(digest="p", snapshot_id=7, files_held=3)
+    parts.tables.description = replace(DESCRIPTION, held=held, vacuum=planned)
+
+    text = a_session(parts).get(f"{D}/table").text
+
+    _Page(text)
+    assert parts.tables.holds == [("case-7",)]
+    assert not [part for part in (*shown, "holds may keep</dt><dd>3") if part not in text]
+    assert "4711" not in text
