@@ -19,18 +19,21 @@ from pyiceberg.table import Table as IcebergTable
 from lethe import batches_table, finding, ledger_store
 from lethe.base.errors import InputError, LetheError
 from lethe.buffer.batch_rows import BatchRow, row_of
+from lethe.contract.run import Provenance
 from lethe.finding import DatasetTable, TableFound
 from lethe.iceberg.facts import TableFacts, observe
-from lethe.ledger.ledger import BatchEntry, Ledger, get_many
+from lethe.ledger.ledger import BatchEntry, Ledger, RequestEntry, get_many
 from lethe.ledger.lineage import Snapshot
 from lethe.read import showing
 from lethe.read.scan import Scan, SnapshotOrTime, Which
 from lethe.read.scan import scan as scan_table
-from lethe.restatement.plan import provenances
+from lethe.restatement.plan import provenances, recalled
 
 BATCH_COLUMN: Final = "batch_id"
 """Of tables that Lethe has not prepared."""
 PARALLEL_LEDGERS: Final = 8
+REDACTED: Final = "redacted"
+"""In a history: a Redact that names the batch has changed values in its rows. It is no state of the batch."""
 Through: TypeAlias = Literal["operator", "commit"]
 
 _CHANGES: Final = pa.schema(
@@ -225,7 +228,8 @@ def history(table: TableOrName, batch_id: str) -> pa.Table:
 
     The columns are `time`, `snapshot_id`, `state`, `tombstoned`, `rows`, `run_id`, `restatement`, `replaced_by`,
     `refusal_reason`, and of the Restatement its `reason`, `ticket` and `requested_by`. A batch that is not promoted and not
-    tombstoned has no rows in the table any more. Reads the root of each retained ledger.
+    tombstoned has no rows in the table any more. `state` is `redacted` where a Redact that names the batch has changed values in
+    its rows, which leaves the state as it was; Redacts that name records are not shown. Reads the root of each retained ledger.
 
     Args:
         table: What `lethe.table` returns or takes, or a loaded PyIceberg table.
@@ -239,33 +243,80 @@ def history(table: TableOrName, batch_id: str) -> pa.Table:
     view = _view(table)
     carriers = _carriers(view.facts)
     key = (view.facts.remembered_field_id or view.facts.batch_field_id or 0, batch_id)
+    current = ledger_store.load(view.table.io, view.facts).ledger
+    redacts = _redacts_of(batch_id, current)
 
-    def look(snapshot: Snapshot) -> tuple[BatchEntry | None, bool]:
+    def look(snapshot: Snapshot) -> _Seen:
         ledger = ledger_store.load(view.table.io, view.facts, snapshot.id).ledger
-        return get_many(ledger.batches, [batch_id]).get(batch_id), bool(get_many(ledger.tombstones, [key]))
+        return _Seen(
+            snapshot,
+            get_many(ledger.batches, [batch_id]).get(batch_id),
+            bool(get_many(ledger.tombstones, [key])),
+            frozenset(get_many(ledger.requests, redacts)),
+        )
 
     with ThreadPoolExecutor(PARALLEL_LEDGERS) as pool:
-        seen = list(zip(carriers, pool.map(look, carriers), strict=True))
-    changes: list[tuple[Snapshot, BatchEntry, bool]] = []
-    before: tuple[str, bool, str] | None = None
-    for snapshot, (entry, is_tombstoned) in seen:
-        now = (entry.state.value, is_tombstoned, entry.run) if entry is not None else None
-        if entry is not None and now != before:
-            changes.append((snapshot, entry, is_tombstoned))
+        seen = list(pool.map(look, carriers))
+    changes: list[tuple[_Seen, BatchRow]] = []
+    before = _Seen()
+    for now in seen:
+        if now.entry is not None and now.state != before.state:
+            (row,) = _rows_of([now.entry], current)
+            changes.append((now, row))
+        for request in sorted(now.redacts - before.redacts, key=lambda k: redacts[k].time):
+            changes.append((now, _redacted_row(batch_id, now.entry, redacts[request])))
         before = now
     if not changes:
         raise InputError("UnknownBatch", f"the ledger of {view.name} has no batch {batch_id!r}.")
-    rows = _rows_of([entry for _, entry, _ in changes], ledger_store.load(view.table.io, view.facts).ledger)
     documents = [
         {
             **vars(row),
-            "time": datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
-            "snapshot_id": snapshot.id,
-            "tombstoned": is_tombstoned,
+            "time": datetime.fromtimestamp(at.snapshot.timestamp_ms / 1000, UTC),
+            "snapshot_id": at.snapshot.id,
+            "tombstoned": at.is_tombstoned,
         }
-        for row, (snapshot, _, is_tombstoned) in zip(rows, changes, strict=True)
+        for at, row in changes
+        if at.snapshot is not None
     ]
     return pa.Table.from_pylist(documents, _CHANGES)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the ledger of one snapshot says of a batch. Without arguments: before the first ledger."""
+
+    snapshot: Snapshot | None = None
+    entry: BatchEntry | None = None
+    is_tombstoned: bool = False
+    redacts: frozenset[str] = frozenset()
+    """Keys of the Redacts of the batch that are carried out."""
+
+    @property
+    def state(self) -> tuple[str, bool, str] | None:
+        """None: the ledger does not know the batch."""
+        return None if self.entry is None else (self.entry.state.value, self.is_tombstoned, self.entry.run)
+
+
+def _redacts_of(batch_id: str, ledger: Ledger) -> dict[str, RequestEntry]:
+    """The Redacts that name a batch, by key. Those that name records do not say whose batches they are of."""
+    results = ((entry, recalled(entry)) for entry in ledger.requests.values())
+    return {e.key: e for e, r in results if r.redaction is not None and batch_id in r.redaction.batch_ids}
+
+
+def _redacted_row(batch_id: str, batch: BatchEntry | None, request: RequestEntry) -> BatchRow:
+    """A change by a Redact, which leaves the state of the batch as it was."""
+    asked = recalled(request).provenance or Provenance()
+    return BatchRow(
+        batch_id,
+        REDACTED,
+        request.time,
+        rows=batch.rows if batch is not None else None,
+        run_id=request.run,
+        restatement=request.key,
+        reason=asked.reason or None,
+        ticket=asked.ticket or None,
+        requested_by=asked.requested_by or None,
+    )
 
 
 def revert(

@@ -178,9 +178,10 @@ def _document(b: BatchRow, hidden: frozenset[str], provenance: Provenance | None
 @click.argument("batch")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 def history(table: str, batch: str, output: str, batch_column: str) -> None:
-    """Show what happened to a BATCH: when it was promoted, taken back and purged, by what, and who asked for it and why.
+    """Show what happened to a BATCH: when it was promoted, taken back, redacted or purged, by what, who asked for it, and why.
 
-    Reads the ledgers of the retained snapshots: what changed before the oldest of them is not shown one by one.
+    Reads the ledgers of the retained snapshots: what changed before the oldest of them is not shown one by one. A Redact is shown
+    if it names the batch, not if it names records.
     """
     opened = open_table(table, batch_column)
     with working(f"reading the ledgers of {opened.name}"):

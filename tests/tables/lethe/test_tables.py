@@ -88,6 +88,28 @@ def test_the_history_of_a_batch_has_a_row_for_each_change(flights: Table) -> Non
     assert [c["state"] for c in lethe.table(NAME).history("B").to_pylist()] == ["promoted"]
 
 
+def test_the_history_of_a_batch_shows_the_redacts_that_name_it(flights: Table) -> None:
+    """The state stays, and what happens later follows."""
+    asked = {"reason": "wrong consent", "ticket": "LAKE-8", "marks": {"lethe.dev/requested-by": "bo"}}
+    redact = a_request_entry("ns/redact-b/1", operation="Redact", redaction={"batchIds": ["B"]}, provenance=asked)
+    commit_delta(flights, set_requests=(redact,))
+    at = head(flights)
+    of_records = a_request_entry("ns/redact-2/1", operation="Redact", redaction={"batchIds": []})
+    commit_delta(flights, set_requests=(of_records,))
+    commit_delta(flights, add_tombstones=(tombstone(flights, "B"),), set_batches=(a_batch("B", BatchState.REVERTED),))
+
+    found = lethe.history(NAME, "B").to_pylist()
+
+    assert [(c["state"], c["restatement"]) for c in found] == [
+        ("promoted", None),
+        ("redacted", "ns/redact-b/1"),
+        ("reverted", None),
+    ]
+    shown = found[1]
+    assert (shown["snapshot_id"], shown["rows"], shown["tombstoned"]) == (at, 1, False)
+    assert (shown["reason"], shown["ticket"], shown["requested_by"]) == ("wrong consent", "LAKE-8", "bo")
+
+
 def test_a_batch_without_a_history_is_an_error(flights: Table) -> None:
     with pytest.raises(InputError, match="has no batch 'nope'") as raised:
         lethe.history(flights, "nope")
