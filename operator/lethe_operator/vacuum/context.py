@@ -161,6 +161,22 @@ class VacuumContext:
             key = f"{key}\nafter {run_id}"
         return key
 
+    def plan_key(self, state: str) -> str:
+        """The key of a run that makes a plan to approve.
+
+        A hold that was set and has ended leaves the same head and state as before it. So a run that replaces an outdated plan, or
+        follows a run that found no work under other holds, has another key than the run that made the first plan.
+
+        Args:
+            state: See `history.state_of`.
+        """
+        key, plan, last = f"plan\n{self.view.head_id}\n{state}", self.history.plan, self.history.last
+        if plan is not None:
+            return f"{key}\nafter {plan.run}"
+        if last is not None and last.state != state_of(self.view.ledger, holds=self.holds):
+            return f"{key}\nafter {last.run_id}"
+        return key
+
     def chain(self, base: str) -> frozenset[str]:
         """The ids of all runs of a cause."""
         key, ids = base, [self._run_id(base)]

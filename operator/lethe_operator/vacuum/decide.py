@@ -307,11 +307,11 @@ class _Decider:
             text = f"{sentence(due.message)} {request(context.dataset, answer.plan)}"
             at = answer.replan_time
             if at is not None:
-                text = f"{text} Tombstones have changed since; the operator makes a new plan at {at:%H:%MZ}."
+                text = f"{text} Tombstones or holds have changed since; the operator makes a new plan at {at:%H:%MZ}."
             return VacuumDecision(
                 Decision.NEEDS_APPROVAL, Verdict(Reason.NEEDS_APPROVAL, text), look_again=at, due_reason=str(due.reason)
             )
-        plan_key = f"plan\n{context.view.head_id}\n{state}"
+        plan_key = context.plan_key(state)
         if context.is_known(plan_key):
             text = f"A vacuum of snapshot {context.view.head_id} was already planned."
             return VacuumDecision(Decision.LATER, Verdict(Reason.NOTHING_LEFT, text))

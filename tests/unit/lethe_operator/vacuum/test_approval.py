@@ -191,6 +191,31 @@ def test_a_plan_that_finds_nothing_is_not_made_again_and_again() -> None:
     assert len(story.launched) <= 5
 
 
+@pytest.mark.parametrize("found_under_the_hold", ["another plan", "nothing"])
+def test_a_hold_that_is_set_and_ends_leads_to_the_plan_without_it_again(found_under_the_hold: str) -> None:
+    """The head and the day are the same as of the first plan, whose run is known."""
+    story = planned()
+    story.holds = [{"name": "case-7", "filter": "id = 1"}]
+    story.wait(minutes=11)
+    assert story.start().plan_only
+    if found_under_the_hold == "nothing":
+        story.end("NothingToDo")
+    else:
+        story.end("Planned", plan=a_plan("d2", files_held=2))
+    story.decide()
+
+    story.holds = []
+    story.wait(minutes=11)
+    assert story.start().plan_only
+    story.end("Planned", plan=a_plan("d1"))
+    story.decide()
+
+    assert story.told == ("NeedsApproval", "NeedsApproval")
+    assert story.status["vacuum"]["plan"]["digest"] == "d1"
+    approve(story, "d1")
+    assert story.start().approved_plan == "d1"
+
+
 def test_planning_does_not_wait_for_the_window_but_purging_does() -> None:
     """So that people can approve by day what is purged by night."""
     night = a_policy(approval="Manual", window={"schedule": "0 1 * * *", "timeZone": "UTC", "durationSeconds": 3600})
