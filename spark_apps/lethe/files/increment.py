@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntFlag, StrEnum, auto
+from typing import Final
 
 from lethe.base import names
 from lethe.base.errors import InputError
@@ -227,6 +228,11 @@ class _Kind(IntFlag):
     MASK = auto()
 
 
+_COPY_KEEPS: Final = (
+    "A copy that is made of increments still has the old rows: delete them there, or copy the whole table again."
+)
+
+
 def _kind(snapshot: Snapshot, table: str) -> _Kind:
     """What a snapshot changed, as far as an increment can tell.
 
@@ -238,7 +244,7 @@ def _kind(snapshot: Snapshot, table: str) -> _Kind:
         raise InputError(
             "RetentionBetween",
             f"{table}: snapshot {snapshot.id} removed rows because of their age, which a read of an increment does not report. "
-            f"Read up to the snapshot before it ({snapshot.parent_id}), and then from this snapshot.",
+            f"Read up to the snapshot before it ({snapshot.parent_id}), and then from this snapshot. {_COPY_KEEPS}",
         )
     if snapshot.ledger is not None and names.DELETES in snapshot.summary:
         # A restatement: it may have added replacements, and dropped whole files.
@@ -255,7 +261,7 @@ def _kind(snapshot: Snapshot, table: str) -> _Kind:
             "ErasedBetween",
             f"{table}: snapshot {snapshot.id} erased or redacted records, or replaced them by their keys. Lethe does not keep "
             "the old rows, so a read of an increment cannot cross this snapshot. Read up to the snapshot before it "
-            f"({snapshot.parent_id}), and then from this snapshot.",
+            f"({snapshot.parent_id}), and then from this snapshot. {_COPY_KEEPS}",
         )
     raise InputError(
         "ForeignChange",

@@ -78,8 +78,12 @@ def test_an_increment_that_cannot_be_computed_is_refused(ends: tuple[int, int], 
     with pytest.raises(InputError) as refused:
         plan_range(history, *ends, table="air.flights")
 
+    told = refused.value.message
     assert refused.value.reason == reason
-    assert "air.flights" in refused.value.message
+    assert "air.flights" in told
+    between = reason in ("ForeignChange", "ErasedBetween", "RetentionBetween")
+    assert (f"Read up to the snapshot before it ({ends[0]}), and then from this snapshot" in told) is between
+    assert ("copy the whole table again" in told) is (reason in ("ErasedBetween", "RetentionBetween"))
 
 
 # --- a table in memory, to count with ---------------------------------------------------------------------------------
