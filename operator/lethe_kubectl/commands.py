@@ -37,11 +37,13 @@ from lethe_kubectl.replacement import ReplacementPlace, put_replacement
 from lethe_kubectl.selection import Selection, require_some, selected, selection_options
 from lethe_kubectl.status import HEADERS, OPTIONAL, WIDE, WaitGoal, rows
 from lethe_kubectl.subjects import (
+    SubjectOptions,
     named_identities,
     requester,
     require_declared,
     selector_of,
     stored_values,
+    subject_options,
     values_of,
 )
 from lethe_kubectl.target import Choice, Connection, connected
@@ -197,7 +199,9 @@ def undo(restatement: str, note: Note, choice: Choice, **how: Any) -> None:
     with connected(choice) as at:
         undone = one(at, "restatement", restatement)
     if "datasetRef" not in undone["spec"]:
-        raise InputError("NotUndoable", f"restatement/{restatement} erases a subject, which cannot be undone.")
+        raise InputError(
+            "NotUndoable", f"restatement/{restatement} erases or redacts a subject, which cannot be undone."
+        )
     _create(manifests.undo(undone["spec"]["datasetRef"]["name"], restatement, note), choice=choice, **how)
 
 
@@ -274,29 +278,7 @@ def replay(
     default="",
     help="Erase the records with certain values in this column, or field such as customer.email.",
 )
-@click.option(
-    "--everywhere", is_flag=True, help="Erase a subject from all Datasets of the namespace, or those of --selector."
-)
-@click.option(
-    "--subject",
-    "subjects",
-    multiple=True,
-    help="With --everywhere: the name of an identity of Datasets, such as customer. Repeatable. NAME=VALUE also gives the value, "
-    "which then is in the history of your shell.",
-)
-@click.option(
-    "--selector", "-l", default="", help="With --everywhere: labels of Datasets, such as app=shop. Default: all."
-)
-@click.option(
-    "--values",
-    type=click.File("r"),
-    help="A file with the values, one per line; - reads standard input. With several --subject, a line is NAME=VALUE.",
-)
-@click.option(
-    "--values-from",
-    default="",
-    help="SECRET/KEY of a Secret that has the values, one per line. With several --subject, SECRET: its keys are their names.",
-)
+@subject_options("Erase a subject from")
 @selection_options
 @batch_note_options
 @erase_options
@@ -319,17 +301,11 @@ def erase(
     --values puts the values of records into a new Secret, which belongs to the Restatement and is deleted with it, or when an
     erasure from all Datasets is verified. A shell keeps its history, so values on the command line stay there.
     """
-    if everywhere != bool(subjects):
-        raise click.UsageError("--everywhere and --subject belong together.")
-    if everywhere:
-        if dataset or column or selection or note.allow_unknown:
-            raise click.UsageError(
-                "--everywhere takes no DATASET, batches or --column. Choose Datasets with --selector."
-            )
-        _erase_subject(subjects, selector, values, values_from, note, how)
+    asked = SubjectOptions(everywhere, subjects, selector, values, values_from)
+    if asked.are_meant(bool(dataset or column or selection or note.allow_unknown), bool(dataset)):
+        _create_request(asked, note, None, how)
         return
-    if not dataset or selector:
-        raise click.UsageError("Name a DATASET, or a --subject with --everywhere.")
+    assert dataset is not None
     if bool(batch or selection) == bool(column):
         raise click.UsageError("Name batches, or a --column with --values or --values-from.")
     if not column:
@@ -343,7 +319,7 @@ def erase(
 
 
 @click.command(cls=ErasingCommand)
-@click.argument("dataset", shell_complete=lookup.datasets)
+@click.argument("dataset", required=False, shell_complete=lookup.datasets)
 @click.argument("batch", nargs=-1)
 @click.option(
     "--set",
@@ -358,17 +334,19 @@ def erase(
     default="",
     help="Redact the records with certain values in this column, or field such as customer.id.",
 )
-@click.option("--values", type=click.File("r"), help="A file with the values, one per line; - reads standard input.")
-@click.option("--values-from", default="", help="SECRET/KEY of a Secret that has the values, one per line.")
+@subject_options("Redact a subject in")
 @selection_options
 @note_options
 @erase_options
 @target_options
 def redact(
-    dataset: str,
+    dataset: str | None,
     batch: tuple[str, ...],
     columns: tuple[str, ...],
     column: str,
+    everywhere: bool,
+    subjects: tuple[str, ...],
+    selector: str,
     values: IO[str] | None,
     values_from: str,
     selection: Selection,
@@ -377,14 +355,20 @@ def redact(
 ) -> None:
     """Replace values of columns in records or batches of a DATASET, and prove that the bytes of the old ones are gone.
 
-    A Redact cannot be undone. --values puts the values that name the records into a new Secret, as `lethe erase` does.
+    A Redact cannot be undone. --values puts the values that name the records into a new Secret, as `lethe erase` does. With
+    --everywhere: in the same columns of all Datasets.
     """
-    if bool(batch or selection) == bool(column):
-        raise click.UsageError("Name batches, or a --column with --values or --values-from.")
     try:
         redaction = manifests.redaction(columns)
     except ValueError as e:
         raise click.UsageError(f"--set: {e}.") from None
+    asked = SubjectOptions(everywhere, subjects, selector, values, values_from)
+    if asked.are_meant(bool(dataset or column or selection), bool(dataset)):
+        _create_request(asked, note, redaction, how)
+        return
+    assert dataset is not None
+    if bool(batch or selection) == bool(column):
+        raise click.UsageError("Name batches, or a --column with --values or --values-from.")
     if not column:
         if values is not None or values_from:
             raise click.UsageError("--values and --values-from need --column.")
@@ -417,20 +401,26 @@ def _values(values: IO[str] | None, values_from: str, how: Mapping[str, Any]) ->
     return new.name, _KEY, new
 
 
-def _erase_subject(
-    subjects: Sequence[str], selector: str, values: IO[str] | None, values_from: str, note: Note, how: Mapping[str, Any]
+def _create_request(
+    asked: SubjectOptions, note: Note, redaction: Mapping[str, Any] | None, how: Mapping[str, Any]
 ) -> None:
-    identities, labels = named_identities(subjects), selector_of(selector)
-    if values_from:
-        if values is not None:
+    """Create the Restatement of a subject.
+
+    Args:
+        redaction: None: its rows are erased.
+    """
+    identities, labels = named_identities(asked.subjects), selector_of(asked.selector)
+    if asked.values_from:
+        if asked.values is not None:
             raise click.UsageError("Use one of --values and --values-from.")
-        _create(manifests.erase_subject(stored_values(identities, values_from), labels, note), **how)
+        of = stored_values(identities, asked.values_from)
+        _create(manifests.subject_request(of, labels, note, redact=redaction), **how)
         return
     _require_no_values_for_git(how)
-    content = values_of(identities, _read_values(values) if values is not None else None)
+    content = values_of(identities, _read_values(asked.values) if asked.values is not None else None)
     new = NewSecret(content)
-    of = [SubjectValues(name, new.name, name) for name in content]
-    _create(manifests.erase_subject(of, labels, note, delete_values=True), secret=new, **how)
+    of = tuple(SubjectValues(name, new.name, name) for name in content)
+    _create(manifests.subject_request(of, labels, note, delete_values=True, redact=redaction), secret=new, **how)
 
 
 def _require_no_values_for_git(how: Mapping[str, Any]) -> None:

@@ -1,9 +1,12 @@
-"""The subject that `lethe erase --everywhere` names, and the Datasets that it selects. Pure, apart from the last functions."""
+"""The subject that `lethe erase` or `lethe redact` names with --everywhere, and the Datasets that it selects.
+
+Pure, apart from the last functions.
+"""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import IO, Any, Final, TypeVar
 
 import click
 from lethe.base import names
@@ -16,6 +19,8 @@ from lethe_operator.resources.manifests import SubjectValues
 from lethe_operator.resources.vacuum_policy import selects
 
 from lethe_kubectl.target import Connection
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _SET: Final = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
 _COMMA: Final = re.compile(r",(?![^(]*\))")
@@ -30,6 +35,81 @@ class NamedIdentity:
     name: str
     value: str | None = None
     """None: its values are in a file or a Secret."""
+
+
+@dataclass(frozen=True)
+class SubjectOptions:
+    """What the options of `subject_options` say."""
+
+    everywhere: bool
+    subjects: Sequence[str]
+    selector: str
+    values: IO[str] | None
+    values_from: str
+
+    def are_meant(self, chosen: bool, has_dataset: bool) -> bool:
+        """Whether they name a subject in several Datasets, and no Dataset.
+
+        Args:
+            chosen: A Dataset, batches or records of one are named.
+            has_dataset: A Dataset is named.
+
+        Raises:
+            UsageError: The options contradict each other.
+        """
+        if self.everywhere != bool(self.subjects):
+            raise click.UsageError("--everywhere and --subject belong together.")
+        if self.everywhere and chosen:
+            raise click.UsageError(
+                "--everywhere takes no DATASET, batches or --column. Choose Datasets with --selector."
+            )
+        if not self.everywhere and (not has_dataset or self.selector):
+            raise click.UsageError("Name a DATASET, or a --subject with --everywhere.")
+        return self.everywhere
+
+
+def subject_options(does: str) -> Callable[[F], F]:
+    """The options that name a subject in several Datasets, and those with its values.
+
+    Args:
+        does: Such as "Erase a subject from".
+    """
+    options = (
+        click.option(
+            "--everywhere", is_flag=True, help=f"{does} all Datasets of the namespace, or those of --selector."
+        ),
+        click.option(
+            "--subject",
+            "subjects",
+            multiple=True,
+            help="With --everywhere: the name of an identity of Datasets, such as customer. Repeatable. NAME=VALUE also gives "
+            "the value, which then is in the history of your shell.",
+        ),
+        click.option(
+            "--selector",
+            "-l",
+            default="",
+            help="With --everywhere: labels of Datasets, such as app=shop. Default: all.",
+        ),
+        click.option(
+            "--values",
+            type=click.File("r"),
+            help="A file with the values, one per line; - reads standard input. With several --subject, a line is NAME=VALUE.",
+        ),
+        click.option(
+            "--values-from",
+            default="",
+            help="SECRET/KEY of a Secret that has the values, one per line. With several --subject, SECRET: its keys are their "
+            "names.",
+        ),
+    )
+
+    def with_options(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return with_options
 
 
 def named_identities(words: Sequence[str]) -> tuple[NamedIdentity, ...]:

@@ -413,7 +413,7 @@ class Reason(StrEnum):
     )
     DATASETS_BLOCKED = (
         "DatasetsBlocked",
-        "A subject cannot be erased from some of the Datasets until something is changed. The message and status.subject say "
+        "A subject cannot be erased or redacted in some of the Datasets until something is changed. The message and status.subject say "
         "what. After a failure of a Restatement, delete it: the operator makes it again.",
     )
     DERIVED_WITHOUT_IDENTITY = (
@@ -427,7 +427,7 @@ class Reason(StrEnum):
     )
     LOOKUP_ERASED = (
         "LookupErased",
-        "A Dataset that joined late looks up keys in one from which the request has erased the subject already.",
+        "A Dataset that joined late looks up keys in one where the request has erased or redacted the subject already.",
     )
     WAITS_FOR_LOOKUPS = (
         "WaitsForLookups",

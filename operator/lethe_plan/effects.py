@@ -20,7 +20,7 @@ from lethe.buffer.layout import BufferedBatch
 from lethe.contract.dataset import RunTemplate
 from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
 from lethe.contract.result import RequestResult
-from lethe.contract.run import RestatementRequest
+from lethe.contract.run import ColumnRedaction, RestatementRequest
 from lethe.contract.settings import FileFormat, SchemaEvolution, UnknownBatches
 from lethe.ingest.buffer_files import COLUMNS_WANTED, FileOutcome, Reader, ReadSettings, decode_columns
 from lethe.ingest.buffer_store import BufferAway, FileTask
@@ -304,7 +304,9 @@ class PlannedEffects:
 
     def _of_subject(self, restatement: Restatement, around: Surroundings) -> Effect:
         targets = targets_of(restatement.spec, around.after.datasets.values())
-        tables = {t.name: _searched(t, around.table(t.dataset)) for t in targets.included if t.problem is None}
+        tables = {
+            t.name: _searched(restatement, t, around.table(t.dataset)) for t in targets.included if t.problem is None
+        }
         return subjects.effect(restatement.spec, targets, tables)
 
     def _of_restatement(self, restatement: Restatement, around: Surroundings) -> Effect:
@@ -502,22 +504,27 @@ def _unusable_column(request: RestatementRequest, table: ReadTable) -> Verdict |
     try:
         schema, name = table.table.schema(), table.facts.name
         require_columns(request, schema, field_id, name)
-        redactable_columns(request, schema, table.table.spec(), field_id, name)
+        if request.redact is not None:
+            redactable_columns(request.redact.columns, request.name, schema, table.table.spec(), field_id, name)
     except InputError as e:
         return e.verdict
     return None
 
 
-def _searched(target: Target, table: Observed) -> SearchedTable:
+def _searched(request: Restatement, target: Target, table: Observed) -> SearchedTable:
     """What a run of this Dataset would search."""
     if isinstance(table, Unavailable):
         return SearchedTable(unknown=table.message)
     if isinstance(table, NoTable) or table.view.batch_field_id is None:
         return SearchedTable()
-    use = ColumnUse(f"Dataset {target.name}: spec.identities", "erased")
+    spec, field_id, schema, name = request.spec, table.view.batch_field_id, table.table.schema(), table.facts.name
+    use = ColumnUse(f"Dataset {target.name}: spec.identities", spec.operation.done)
     try:
         for condition in target.conditions:
-            searchable_column(table.table.schema(), table.view.batch_field_id, table.facts.name, use, condition.column)
+            searchable_column(schema, field_id, name, use, condition.column)
+        if spec.redact is not None:
+            asked = [ColumnRedaction(column=c.column, method=c.method, value=c.value) for c in spec.redact.columns]
+            redactable_columns(asked, request.meta.full_name, schema, table.table.spec(), field_id, name)
     except InputError as e:
         return SearchedTable(unusable=e.verdict)
     return SearchedTable(table.files)

@@ -1,4 +1,4 @@
-"""From which Datasets an Erase would remove a subject, and what would be searched. Pure."""
+"""From which Datasets an Erase would remove a subject, or where a Redact would change it, and what would be searched. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class SearchedTable:
     files: Sequence[FileBounds] = ()
     """Of the head; empty: there is no table yet."""
     unusable: Verdict | None = None
-    """Why its rows cannot be found by the columns."""
+    """Why its rows cannot be found by the columns, or a column cannot be redacted."""
     unknown: str = ""
     """Why the table could not be read; "": it could."""
 
@@ -47,17 +47,20 @@ def effect(spec: RestatementSpec, targets: Targets, tables: Mapping[str, Searche
     if spec.evict_by_seconds is not None:
         lines.append(("deadline", f"the bytes must be gone {many(spec.evict_by_seconds, 'second')} after each commit"))
     return Effect(
-        tuple(lines), _document(spec, targets, tables, problems), unknown="; ".join(_unknown(targets, tables))
+        tuple(lines),
+        _document(spec, targets, tables, problems),
+        unknown="; ".join(_unknown(spec.operation.done, targets, tables)),
     )
 
 
 def _none(spec: RestatementSpec, targets: Targets) -> str:
     names = ", ".join(i.identity for i in spec.subject.identities) if spec.subject is not None else ""
-    return f"none of the {len(targets.without_identity)} selected Datasets declares {names}: nothing is erased until one does"
+    selected = many(len(targets.without_identity), "selected Dataset")
+    return f"none of {selected} declares {names}: nothing is {spec.operation.done} until one does"
 
 
 def _problem(target: Target, tables: Mapping[str, SearchedTable]) -> Verdict | None:
-    """Why nothing can be erased from a Dataset."""
+    """Why nothing can be erased or redacted in a Dataset."""
     table = tables.get(target.name)
     return target.problem or (table.unusable if table is not None else None)
 
@@ -76,9 +79,9 @@ def _column(condition: RowsCondition) -> str:
     return condition.column if via is None else f"{condition.column} (looked up in {via.dataset}.{via.from_column})"
 
 
-def _unknown(targets: Targets, tables: Mapping[str, SearchedTable]) -> Sequence[str]:
+def _unknown(done: str, targets: Targets, tables: Mapping[str, SearchedTable]) -> Sequence[str]:
     unread = [f"{t.name}: {table.unknown}" for t in targets.included if (table := tables.get(t.name)) and table.unknown]
-    return [*unread, "which rows are erased: only runs read the values"]
+    return [*unread, f"which rows are {done}: only runs read the values"]
 
 
 def _document(

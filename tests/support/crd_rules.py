@@ -35,10 +35,10 @@ SUBJECT = {
 }
 
 
-def subject_manifest(subject: Any = None, **spec: Any) -> Object:
-    """An Erase of a subject; without `subject`, of the customers in a Secret."""
+def subject_manifest(subject: Any = None, operation: str = "Erase", **spec: Any) -> Object:
+    """An Erase or a Redact of a subject; without `subject`, of the customers in a Secret."""
     of = SUBJECT if subject is None else {**SUBJECT, "subject": subject}
-    return restatement_manifest("Erase", **{"datasetRef": None, "rows": None, **of, **spec})
+    return restatement_manifest(operation, **{"datasetRef": None, "rows": None, **of, **spec})
 
 
 def container(**fields: Any) -> Object:
@@ -150,6 +150,7 @@ ACCEPTED = {
     "an Approve": restatement_manifest("Approve", reason="known", ticket="OPS-1"),
     "an Erase by rows": restatement_manifest("Erase"),
     "an Erase of a subject": subject_manifest(),
+    "a Redact of a subject": subject_manifest(operation="Redact", redact={**REDACT, "hashKeyFrom": HASH_KEY}),
     "an Erase of a subject with two identities": subject_manifest(
         {"anyOf": [{"identity": name, "valuesFrom": {"secretKeyRef": A_KEY}} for name in ("customer", "phone")]}
     ),
@@ -573,6 +574,14 @@ REFUSED = {
         restatement_manifest("Erase", batchIds=["a"]),
         "exactly one of rows, batchIds, batchIdsFrom and subject is required when operation is Erase or Redact",
     ),
+    "an Erase of a subject that redacts": (
+        subject_manifest(redact={"columns": REDACT["columns"][:1]}),
+        "redact is required when operation is Redact, and only then allowed",
+    ),
+    "a Redact of a subject without columns": (
+        subject_manifest(operation="Redact", redact=None),
+        "redact is required when operation is Redact",
+    ),
     "an Erase of a subject and of rows": (
         subject_manifest(rows=restatement_manifest("Erase")["spec"]["rows"]),
         "exactly one of rows, batchIds, batchIdsFrom and subject is required when operation is Erase or Redact",
@@ -587,7 +596,7 @@ REFUSED = {
     ),
     "a Revert of a subject": (
         restatement_manifest(datasetRef=None, **SUBJECT),
-        "subject is allowed only when operation is Erase",
+        "subject is allowed only when operation is Erase or Redact",
     ),
     "an identity without values": (
         subject_manifest({"identity": "customer"}),

@@ -86,7 +86,7 @@ class RestatementRow:
 
     name: str
     dataset: str
-    """"": it erases a subject from several."""
+    """"": it erases or redacts a subject in several."""
     datasets: int | None
     """How many Datasets that are; None: it is not counted yet, or the Restatement changes one Dataset."""
     operation: str

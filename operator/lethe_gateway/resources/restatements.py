@@ -60,7 +60,7 @@ class RestatementSummary(ApiModel):
     name: str
     """The name of the Restatement."""
     dataset: str
-    """The Dataset that it changes; empty: it erases a subject from several, see `subject`."""
+    """The Dataset that it changes; empty: it erases or redacts a subject in several, see `subject`."""
     operation: Annotated[str, SameAs(RestatementSpec)]
     created_time: datetime | None = None
     """When the Restatement was created."""
@@ -82,7 +82,7 @@ class RestatementView(RestatementSummary):
     """One Restatement."""
 
     identities: tuple[str, ...] = ()
-    """The identities by which an Erase finds the rows of its subject."""
+    """The identities by which an Erase or a Redact finds the rows of its subject."""
 
     uid: str
     """The UID of the resource."""

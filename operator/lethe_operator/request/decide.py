@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from lethe.base.verdict import Verdict
 from lethe.contract.kubernetes import API_VERSION
-from lethe.contract.restatement import DatasetRef, RestatementSpec, RowsSpec
+from lethe.contract.restatement import DatasetRef, RedactSpec, RestatementSpec, RowsSpec
 from lethe.contract.run import REQUESTED_BY
+from lethe.contract.settings import Operation
 from lethe.contract.status import (
     SUBJECT_DATASETS_AT_MOST,
     Condition,
@@ -166,13 +167,14 @@ def child_name(request: str, dataset: str) -> str:
 
 
 def child_document(request: Restatement, target: Target | None) -> dict[str, Any]:
-    """The Restatement that erases the subject from one Dataset."""
+    """The Restatement that erases or redacts the subject in one Dataset."""
     assert target is not None
     spec, meta = request.spec, request.meta
     child = RestatementSpec(
         dataset_ref=DatasetRef(name=target.name),
         operation=spec.operation,
         rows=RowsSpec(any_of=target.conditions),
+        redact=spec.redact,
         reason=spec.reason,
         ticket=spec.ticket,
         evict_by_seconds=spec.evict_by_seconds,
@@ -211,9 +213,7 @@ def _parts(world: RequestWorld) -> Iterable[Part]:
         if child is None:
             yield _without_child(world, targets[name])
         elif isinstance(child, Restatement) and not _is_own(world.request, child):
-            text = (
-                f"Restatement {child.meta.name} names this request as its owner, and erases something else. Delete it."
-            )
+            text = f"Restatement {child.meta.name} names this request as its owner, and has another task. Delete it."
             shown = _shown(name, child.meta.name, "Blocked", Verdict(Reason.NAME_TAKEN, text))
             yield Part(name, target, child, shown, blocked=True)
         else:
@@ -221,7 +221,7 @@ def _parts(world: RequestWorld) -> Iterable[Part]:
 
 
 def _is_own(request: Restatement, child: Restatement) -> bool:
-    """Whether a Restatement erases the subject, as far as its spec says. Anyone could write that a request owns it.
+    """Whether a Restatement does what the request asks for, as far as its spec says. Anyone could write that a request owns it.
 
     Its columns are not compared: the identities of the Dataset may have changed since.
     """
@@ -229,10 +229,20 @@ def _is_own(request: Restatement, child: Restatement) -> bool:
     asked = [i.values_from for i in subject.identities] if subject is not None else []
     return (
         child.meta.name == child_name(request.meta.name, child.spec.dataset)
-        and (child.spec.operation, child.spec.dry_run) == (request.spec.operation, request.spec.dry_run)
+        and _task(child) == _task(request)
         and rows is not None
         and all(c.values_from in asked for c in rows.conditions)
     )
+
+
+def _task(restatement: Restatement) -> tuple[Operation, bool, RedactSpec | None]:
+    """What is done to the rows that belong to the subject."""
+    return restatement.spec.operation, restatement.spec.dry_run, restatement.spec.redact
+
+
+def _content(request: Restatement) -> str:
+    """What has to go, for messages."""
+    return "the old values" if request.spec.operation is Operation.REDACT else "the rows"
 
 
 def _dataset_of(child: Restatement | Invalid) -> str:
@@ -247,8 +257,8 @@ def _without_child(world: RequestWorld, target: Target) -> Part:
         problem = Verdict(Reason.NAME_TAKEN, text)
     if problem is None and (used := _erased_lookups(world, target)):
         text = (
-            f"Dataset {name} looks up keys in {', '.join(used)}, from which this request has erased the subject already. Make "
-            "another Restatement of this Dataset that names the keys."
+            f"Dataset {name} looks up keys in {', '.join(used)}, where this request has erased or redacted the subject already. "
+            "Make another Restatement of this Dataset that names the keys."
         )
         problem = Verdict(Reason.LOOKUP_ERASED, text)
     if problem is not None:
@@ -276,14 +286,17 @@ def _is_hidden(request: Restatement, child: Restatement | Invalid | None) -> boo
     return isinstance(child, Restatement) and _is_own(request, child) and child.status.is_true(conditions.SUCCEEDED)
 
 
-def _shown(dataset: str, child: str, state: str, verdict: Verdict, rows: int | None = None) -> SubjectDataset:
+def _shown(
+    dataset: str, child: str, state: str, verdict: Verdict, result: RestatementResult | None = None
+) -> SubjectDataset:
     return SubjectDataset(
         name=dataset,
         restatement=child or None,
         state=state,
         reason=str(verdict.reason),
         message=verdict.message[:MESSAGE_AT_MOST],
-        rows_erased=rows,
+        rows_erased=result.rows_erased if result is not None else None,
+        rows_redacted=result.rows_redacted if result is not None else None,
     )
 
 
@@ -293,7 +306,6 @@ def _with_child(dataset: str, target: Target | None, child: Restatement | Invali
         shown = _shown(dataset, name, "Blocked", Verdict(Reason.INVALID_SPEC, child.message))
         return Part(dataset, target, child, shown, blocked=True)
     status = child.status
-    rows = status.result.rows_erased if status.result is not None else None
     if not status.is_true(conditions.SUCCEEDED):
         ready = status.condition(conditions.READY)
         verdict = ready.verdict if ready is not None else Verdict(Reason.QUEUED, Reason.QUEUED.meaning)
@@ -305,15 +317,15 @@ def _with_child(dataset: str, target: Target | None, child: Restatement | Invali
     assert ended is not None
     erased, erasure = status.condition(conditions.ERASED), status.erasure or ErasureStatus()
     if child.spec.dry_run:
-        return Part(dataset, target, child, _shown(dataset, name, "Planned", ended.verdict, rows), hidden=True)
+        return Part(dataset, target, child, _shown(dataset, name, "Planned", ended.verdict, status.result), hidden=True)
     if erased is not None and erased.status == TRUE:
-        shown = _shown(dataset, name, "Verified", erased.verdict, rows)
+        shown = _shown(dataset, name, "Verified", erased.verdict, status.result)
         return Part(dataset, target, child, shown, hidden=True, purged=True, verified=True)
     verdict = erased.verdict if erased is not None else ended.verdict
     purged = erasure.vacuum_snapshot_id is not None
     blocked = erased is not None and (bool(erasure.blocked_by_count) or erased.reason == Reason.RECORD_NOT_SIGNED)
     state = "Blocked" if blocked else "Purged" if purged else "Hidden"
-    shown = _shown(dataset, name, state, verdict, rows)
+    shown = _shown(dataset, name, state, verdict, status.result)
     return Part(dataset, target, child, shown, hidden=True, purged=purged, blocked=blocked)
 
 
@@ -359,10 +371,10 @@ def _overall(
 ) -> tuple[RestatementPhase, ConditionStatus, tuple[Condition, ...]]:
     """The phase, the status of the condition Succeeded, and the conditions of kstatus."""
     request, hidden = world.request, sum(p.hidden for p in parts)
-    name, of = request.meta.name, f"{hidden} of {len(parts)} Datasets"
+    name, of, content = request.meta.name, f"{hidden} of {len(parts)} Datasets", _content(request)
     going = [p for p in parts if p.child is not None and not p.hidden and not p.blocked]
     if request.spec.cancel and not going:
-        text = f"Restatement {name} was cancelled. The rows are hidden in {of}."
+        text = f"Restatement {name} was cancelled. Readers no longer see {content} in {of}."
         return RestatementPhase.CANCELLED, FALSE, conditions.healthy(Verdict(Reason.CANCELLED, text))
     if request.spec.cancel:
         text = f"Restatement {name} was cancelled. The operator is stopping {len(going)} Restatements."
@@ -371,7 +383,7 @@ def _overall(
         return RestatementPhase.PENDING, UNKNOWN, conditions.stalled(_nothing(world))
     if hidden == len(parts):
         done = Reason.PLANNED if request.spec.dry_run else Reason.SUCCEEDED
-        text = f"Planned for {of}." if request.spec.dry_run else f"Readers no longer see the rows in {of}."
+        text = f"Planned for {of}." if request.spec.dry_run else f"Readers no longer see {content} in {of}."
         return RestatementPhase.SUCCEEDED, TRUE, conditions.healthy(Verdict(done, text))
     if request.spec.suspend:
         return (
@@ -381,10 +393,10 @@ def _overall(
         )
     stuck = [p for p in parts if p.blocked and not p.hidden]
     if stuck:
-        text = f"{_named(stuck)} The rows are hidden in {of}."
+        text = f"{_named(stuck)} Readers no longer see {content} in {of}."
         phase = RestatementPhase.RUNNING if going else RestatementPhase.PENDING
         return phase, UNKNOWN, conditions.stalled(Verdict(Reason.DATASETS_BLOCKED, text))
-    text = f"The rows are hidden in {of}. {_named([p for p in parts if not p.hidden])}"
+    text = f"Readers no longer see {content} in {of}. {_named([p for p in parts if not p.hidden])}"
     return RestatementPhase.RUNNING, UNKNOWN, conditions.waiting(Verdict(Reason.RUNNING, text))
 
 
@@ -410,14 +422,13 @@ def _named(parts: Iterable[Part]) -> str:
 def _erased(parts: tuple[Part, ...]) -> Condition:
     verified = sum(p.verified for p in parts)
     left = [p for p in parts if not p.verified]
-    text = f"Verified in {verified} of {len(parts)} Datasets."
+    text, not_searched = f"Verified in {verified} of {len(parts)} Datasets.", _not_searched(parts)
     if not left:
-        return Condition.of(
-            conditions.ERASED, UNKNOWN, Reason.ERASURE_NOT_VERIFIED, f"{text} The record is being written."
-        )
+        text = f"{text} The record is being written.{not_searched}"
+        return Condition.of(conditions.ERASED, UNKNOWN, Reason.ERASURE_NOT_VERIFIED, text)
     reasons = {p.state.reason or "" for p in left if p.hidden}
     reason = next((r for r in _LATE if r in reasons), None) or next(iter(sorted(reasons)), str(Reason.ROWS_IN_TABLE))
-    return Condition.of(conditions.ERASED, FALSE, reason, f"{text} {_named(left)}")
+    return Condition.of(conditions.ERASED, FALSE, reason, f"{text} {_named(left)}{not_searched}")
 
 
 def _plan(parts: Iterable[Part]) -> RestatementPlan:
@@ -434,7 +445,13 @@ def _result(parts: Iterable[Part]) -> RestatementResult | None:
     times = [r.committed_time for r in results if r.committed_time is not None]
     if not times:
         return None
-    return RestatementResult(committed_time=max(times), rows_erased=sum(r.rows_erased or 0 for r in results))
+    erased = [r.rows_erased for r in results if r.rows_erased is not None]
+    redacted = [r.rows_redacted for r in results if r.rows_redacted is not None]
+    return RestatementResult(
+        committed_time=max(times),
+        rows_erased=sum(erased) if erased else None,
+        rows_redacted=sum(redacted) if redacted else None,
+    )
 
 
 def _due(parts: Iterable[Part]) -> ErasureStatus | None:
@@ -458,15 +475,36 @@ def _progress(world: RequestWorld, parts: tuple[Part, ...]) -> SubjectProgress:
     )
 
 
-def verified(status: RestatementStatus, erasure: ErasureStatus, generation: int, now: datetime) -> RestatementStatus:
+def _not_searched(parts: Iterable[Part]) -> str:
+    """The batches that are in the buffer or its `_refused/`, and never were in a table. No run searches them."""
+    found = [
+        f"{part.dataset} ({counts.held or 0} held, {counts.refused or 0} refused)"
+        for part in parts
+        if part.target is not None
+        and (counts := part.target.dataset.status.batches) is not None
+        and (counts.held or counts.refused)
+    ]
+    if not found:
+        return ""
+    more = f" and {len(found) - NAMED_AT_MOST} more" if len(found) > NAMED_AT_MOST else ""
+    return (
+        f" Not searched: held and refused batches of {', '.join(found[:NAMED_AT_MOST])}{more}. They may contain the subject: "
+        "revert held ones, and delete refused ones in _refused/ of the buffer."
+    )
+
+
+def verified(request: Restatement, actions: RequestActions, erasure: ErasureStatus, now: datetime) -> RestatementStatus:
     """The status of a request whose record is written.
 
     Args:
-        status: As `decide` makes it.
+        actions: As `decide` makes them.
     """
-    progress = status.subject or SubjectProgress()
-    text = f"A run verified in each of {progress.selected} Datasets that no file in the storage contains the rows. The record is "
-    erased = Condition.of(conditions.ERASED, TRUE, Reason.ERASED, f"{text}{erasure.record}.")
+    status, generation = actions.status, request.meta.generation
+    text = (
+        f"A run verified in each of {len(actions.parts)} Datasets that no file in the storage contains {_content(request)}. "
+        f"The record is {erasure.record}.{_not_searched(actions.parts)}"
+    )
+    erased = Condition.of(conditions.ERASED, TRUE, Reason.ERASED, text)
     others = [c for c in status.conditions or () if c.type != conditions.ERASED]
     return status.model_copy(
         update={

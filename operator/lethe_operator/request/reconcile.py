@@ -108,7 +108,7 @@ class RequestReconciler:
             log.warning("%s: %s", request.meta.full_name, text)
             return actions.status, [Event("Restatement", name, Verdict(Reason.RECORD_NOT_SIGNED, text), warning=True)]
         more = self._delete_values(request)
-        return verified(actions.status, written, request.meta.generation, now), more
+        return verified(request, actions, written, now), more
 
     def _delete_values(self, request: Restatement) -> list[Event]:
         subject, namespace = request.spec.subject, request.meta.namespace

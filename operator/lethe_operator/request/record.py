@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from lethe.base import names
+from lethe.contract.result import RecordedRedaction, RedactedColumn
 from lethe.contract.run import Provenance
 from lethe.contract.settings import BufferLayout
 from lethe.contract.status import ErasureStatus
@@ -65,7 +66,17 @@ def _asked(request: Restatement) -> AskedErasure:
         identities=tuple(i.identity for i in subject.identities),
         selector=selector.to_document(),
         provenance=request.provenance or Provenance(),
+        redaction=_redaction(request),
     )
+
+
+def _redaction(request: Restatement) -> RecordedRedaction | None:
+    redact = request.spec.redact
+    if redact is None:
+        return None
+    columns = tuple(RedactedColumn(column=c.column, method=c.method) for c in redact.columns)
+    key = f"{redact.secret.name}/{redact.secret.key}" if redact.secret is not None else ""
+    return RecordedRedaction(columns=columns, hash_key=key)
 
 
 def _table(part: Part, settings: Settings) -> TableErasure:
@@ -91,6 +102,7 @@ def _table(part: Part, settings: Settings) -> TableErasure:
         restatement=child.meta.full_name,
         columns=tuple(dict.fromkeys(c.column for c in rows.conditions)) if rows is not None else (),
         rows_erased=result.rows_erased if result is not None else None,
+        rows_redacted=result.rows_redacted if result is not None else None,
         record=erasure.record,
         record_sha256=erasure.record_sha256,
         signature=erasure.signature,

@@ -62,19 +62,27 @@ class SubjectValues:
     key: str
 
 
-def erase_subject(
-    identities: Sequence[SubjectValues], selector: Mapping[str, Any], note: Note, delete_values: bool = False
+def subject_request(
+    identities: Sequence[SubjectValues],
+    selector: Mapping[str, Any],
+    note: Note,
+    delete_values: bool = False,
+    redact: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A Restatement that erases a subject from the Datasets of a namespace.
+    """A Restatement that erases a subject from the Datasets of a namespace, or redacts it there.
 
     Args:
         identities: At least one.
         selector: Of Datasets, as in the API; empty selects all of them.
         note: What it says about itself.
         delete_values: Delete the Secrets when the erasure is verified.
+        redact: As `redaction`; None: erase the rows.
     """
     subject = subject_of(identities, delete_values)
-    return _noted({"datasetSelector": dict(selector), "operation": Operation.ERASE.value, "subject": subject}, note)
+    spec = {"datasetSelector": dict(selector), "operation": Operation.ERASE.value, "subject": subject}
+    return _noted(
+        spec if redact is None else {**spec, "operation": Operation.REDACT.value, "redact": dict(redact)}, note
+    )
 
 
 def subject_of(identities: Sequence[SubjectValues], delete_values: bool) -> dict[str, Any]:

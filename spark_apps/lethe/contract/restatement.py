@@ -203,7 +203,7 @@ class SubjectIdentity(ApiModel):
 
 
 class SubjectSpec(ApiModel):
-    """A person, or another subject, or several, whose rows are erased from all selected Datasets."""
+    """A person, or another subject, or several, whose rows are erased or redacted in all selected Datasets."""
 
     cel_rules = (
         Rule(
@@ -216,7 +216,7 @@ class SubjectSpec(ApiModel):
     """Name of the identity."""
     values_from: ValuesFrom | None = None
     any_of: Annotated[tuple[SubjectIdentity, ...], items(1, 8)] = ()
-    """Several identities of the subject. A row that has one of them is erased."""
+    """Several identities of the subject. A row that has one of them is erased or redacted."""
     delete_values: bool = False
     """Delete the Secrets with the values when the erasure is verified in all Datasets."""
 
@@ -260,7 +260,10 @@ class HashKeyFrom(ApiModel):
 
 
 class RedactSpec(ApiModel):
-    """What Redact writes into the selected records."""
+    """What Redact writes into the selected records.
+
+    With subject, the columns are the same for all Datasets: one that lacks a column is blocked.
+    """
 
     cel_rules = (
         Rule(
@@ -323,8 +326,8 @@ class RestatementSpec(ApiModel):
             ".redact",
         ),
         Rule(
-            "self.operation == 'Erase' || !has(self.subject)",
-            "subject is allowed only when operation is Erase",
+            "self.operation in ['Erase', 'Redact'] || !has(self.subject)",
+            "subject is allowed only when operation is Erase or Redact",
             ".subject",
         ),
         Rule(
@@ -370,8 +373,9 @@ class RestatementSpec(ApiModel):
 
     dataset_ref: DatasetRef | None = None
     dataset_selector: Selector | None = None
-    """The Datasets from which the subject is erased. The operator makes a Restatement for each of them that declares one of
-    the subject's identities. Datasets that are selected later, while the erasure is not verified yet, join.
+    """The Datasets from which the subject is erased, or in which it is redacted. The operator makes a Restatement for each of
+    them that declares one of the subject's identities. Datasets that are selected later, while the erasure is not verified yet,
+    join.
     """
     operation: Operation
     """Replay replaces the batches by spec.replacement, in one commit. Revert deletes the batches. Erase deletes records
@@ -425,5 +429,5 @@ class RestatementSpec(ApiModel):
 
     @property
     def dataset(self) -> str:
-        """Name of the Dataset to restate; "": it erases a subject from several."""
+        """Name of the Dataset to restate; "": it erases or redacts a subject in several."""
         return self.dataset_ref.name if self.dataset_ref is not None else ""

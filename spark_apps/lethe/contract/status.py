@@ -588,6 +588,8 @@ class SubjectDataset(ApiModel):
     """The reason, as text."""
     rows_erased: int | None = None
     """Rows that were removed."""
+    rows_redacted: int | None = None
+    """Rows in which values were replaced."""
 
 
 class SubjectProgress(ApiModel):

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.contract.result import LISTED_AT_MOST, RequestResult
+from lethe.contract.result import LISTED_AT_MOST, RecordedRedaction, RequestResult
 from lethe.contract.run import Provenance
 from lethe.erasure.progress import History, OpenErasure
 from lethe.erasure.strays import mentioned_in, named_in_summaries
@@ -316,11 +316,13 @@ def _redaction(result: RequestResult) -> dict[str, Any]:
     redaction = result.redaction
     if redaction is None:
         return {}
+    return {"rows-redacted": result.rows_redacted, "redaction": redaction_document(redaction)}
+
+
+def redaction_document(redaction: RecordedRedaction) -> dict[str, Any]:
+    """The field `redaction` of a record: names of columns, methods and the hash key."""
     columns = [{"column": c.column, "method": c.method} for c in redaction.columns]
-    return {
-        "rows-redacted": result.rows_redacted,
-        "redaction": {"columns": columns, "hash-key": redaction.hash_key or None},
-    }
+    return {"columns": columns, "hash-key": redaction.hash_key or None}
 
 
 def _named(objects: Sequence[str]) -> list[str]:

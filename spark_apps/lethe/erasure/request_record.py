@@ -1,4 +1,4 @@
-"""Makes and verifies the record of a subject's erasure from several tables. Pure.
+"""Makes and verifies the record of a subject's erasure or redaction in several tables. Pure.
 
 It names the record of each table with its digest, so its own signature covers them all. It contains no values of rows. A copy is
 beside each of the tables.
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from lethe.contract.result import RecordedRedaction
 from lethe.contract.run import Provenance
-from lethe.erasure.record import Record, canonical, file_prefix, provenance_document
+from lethe.erasure.record import Record, canonical, file_prefix, provenance_document, redaction_document
 
 FORMAT_VERSION: Final = 1
 FIELDS: Final = frozenset(
@@ -44,6 +45,8 @@ class TableErasure:
     signature: str | None
     """Of the table's own record, as a status shows it; None: it is not signed."""
     verified_time: datetime
+    rows_redacted: int | None = None
+    """None: the rows were erased."""
     not_covered: tuple[str, ...] = ()
     """Where copies of the rows may be that the table's own record does not cover, such as the buffer."""
 
@@ -60,6 +63,8 @@ class AskedErasure:
     selector: Mapping[str, Any]
     """`spec.datasetSelector`."""
     provenance: Provenance
+    redaction: RecordedRedaction | None = None
+    """What was written into which columns; None: the rows were erased."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +95,14 @@ def request_record(asked: AskedErasure, tables: Sequence[TableErasure], without_
         tables: At least one.
         without_identity: Names of selected Datasets that were not searched.
     """
+    redaction = {"redaction": redaction_document(asked.redaction)} if asked.redaction is not None else {}
     document: dict[str, Any] = {
         "format-version": FORMAT_VERSION,
         "request": {
             "key": asked.key,
             "identities": sorted(set(asked.identities)),
             "dataset-selector": asked.selector,
+            **redaction,
             **provenance_document(asked.name, asked.provenance),
         },
         "datasets": [
@@ -105,6 +112,7 @@ def request_record(asked: AskedErasure, tables: Sequence[TableErasure], without_
                 "restatement": t.restatement,
                 "columns": list(t.columns),
                 "rows-erased": t.rows_erased,
+                **({"rows-redacted": t.rows_redacted} if t.rows_redacted is not None else {}),
                 "record": t.record,
                 "record-sha256": t.record_sha256,
                 "signature": t.signature,

@@ -5,7 +5,7 @@ identifier fields. Others are redacted, also those by which the table is sorted,
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,7 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import NestedField
 
 from lethe.base.errors import InputError
-from lethe.contract.run import ColumnRedaction, RestatementRequest
+from lethe.contract.run import ColumnRedaction
 from lethe.contract.settings import RedactionMethod
 from lethe.files.values import ValueKind, described, parse_value
 from lethe.iceberg.column_path import ColumnPath, NoColumn, path_of, resolve_column
@@ -37,22 +37,22 @@ class RedactableColumn:
 
 
 def redactable_columns(
-    request: RestatementRequest, schema: Schema, spec: PartitionSpec, batch_field_id: int, table: str
+    asked: Sequence[ColumnRedaction], name: str, schema: Schema, spec: PartitionSpec, batch_field_id: int, table: str
 ) -> tuple[RedactableColumn, ...]:
-    """The columns of a Redact, by their current names; empty for another request.
+    """The columns of a Redact, by their current names.
 
     Args:
+        asked: What the Redact writes into which columns.
+        name: Of the Restatement, for messages.
         spec: The current partition spec, by which the rows are written again.
         table: For messages: the name of the table.
 
     Raises:
         InputError: ColumnNotFound, ColumnNotRedactable, InvalidSpec.
     """
-    if request.redact is None:
-        return ()
-    where = f"Restatement {request.name}: spec.redact.columns"
+    where = f"Restatement {name}: spec.redact.columns"
     fixed = _fixed_columns(schema, spec, batch_field_id)
-    columns = [_column(c, schema, fixed, table, where) for c in request.redact.columns]
+    columns = [_column(c, schema, fixed, table, where) for c in asked]
     for n, column in enumerate(columns):
         if others := [c.path.name for c in columns[:n] if _overlap(c.path, column.path)]:
             raise InputError(

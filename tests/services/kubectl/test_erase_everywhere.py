@@ -1,4 +1,4 @@
-"""`lethe erase --everywhere`: what it creates, and what it never shows."""
+"""`lethe erase --everywhere` and `lethe redact --everywhere`: what they create, and what they never show."""
 
 from base64 import b64decode
 from pathlib import Path
@@ -130,6 +130,24 @@ def test_a_secret_may_have_a_key_for_each_identity(lake: LocalApi) -> None:
     }
 
 
+def test_a_redact_everywhere_names_its_columns_once(lake: LocalApi) -> None:
+    columns = ("--set", "customer=hash:erase-hash/key", "--set", "phone=null")
+    how = (*columns, "--everywhere", "--subject", "customer", "-l", "app=bookings", "--values", "-")
+    done = silent(lake.lethe("redact", *how, told=f"{VALUE}\n"))
+
+    assert done.exit_code == 0, done.output
+    restatement, values = created(lake)
+    assert values == {"customer": f"{VALUE}\n"}
+    assert restatement["spec"]["operation"] == "Redact"
+    assert restatement["spec"]["datasetSelector"] == {"matchLabels": {"app": "bookings"}}
+    assert without_defaults(restatement["spec"]["redact"]) == {
+        "columns": [{"column": "customer", "method": "KeyedHash"}, {"column": "phone", "method": "SetNull"}],
+        "hashKeyFrom": {"secretKeyRef": {"name": "erase-hash", "key": "key"}},
+    }
+    for wrong in (("bookings", *how), (*how, "--column", "phone"), columns, ("bookings", *columns, "--everywhere")):
+        assert lake.lethe("redact", *wrong).exit_code == 2
+
+
 REFUSED = {
     "an identity that no Dataset declares": (("--subject", "custommer", "--values", "-"), 10, "UnknownIdentity"),
     "an identity of other Datasets": (
@@ -183,6 +201,22 @@ def test_a_dry_run_plans_which_datasets_are_searched_and_stores_nothing(lake: Lo
     assert "wrong ColumnNotFound: Dataset wrong: spec.identities names w" in said
     assert "fleet: declares none of the identities" in said
     assert (lake.kube.list(RESTATEMENTS, "default"), lake.kube.list(SECRETS, "default")) == ([], [])
+
+
+def test_a_dry_run_of_a_redact_names_the_datasets_that_lack_a_column(lake: LocalApi, kept: Kept) -> None:
+    kept.append("A")
+    lake.dataset("flights", identities=[{"name": "customer", "column": "v"}])
+    how = ("--everywhere", "--subject", "customer", "--values", "-", "--dry-run")
+
+    fits, lacks = (
+        " ".join(silent(lake.lethe("redact", "--set", f"{c}=null", *how, told=f"{VALUE}\n")).stdout.split())
+        for c in ("v", "nowhere")
+    )
+
+    assert "flights by v: a run searches 1 file (" in fits
+    assert "1 of them blocked" in lacks
+    assert "flights ColumnNotFound: " in lacks
+    assert "spec.redact.columns names nowhere" in lacks
 
 
 DATASETS_OF_REQUEST = [

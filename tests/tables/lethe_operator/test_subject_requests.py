@@ -31,13 +31,15 @@ SECRET = {"metadata": {"name": "erase-12", "namespace": "ns"}}
 class Requests:
     """A request for two Datasets and the cluster that it is in. Runs are stood in for by statuses."""
 
-    def __init__(self, home: Path, **subject: Any) -> None:
+    def __init__(self, home: Path, redact: Any = None, **subject: Any) -> None:
         self.home = home
         self.cluster = FakeCluster((SECRETS, dict(SECRET)))
         for name in ("bookings", "trips"):
             self.add_dataset(name)
         asked = {"identity": "customer", "valuesFrom": {"secretKeyRef": {"name": "erase-12", "key": "v"}}, **subject}
+        self.result = {"rowsErased": 2} if redact is None else {"rowsRedacted": 2}
         spec = {"operation": "Erase", "datasetSelector": {}, "subject": asked, "ticket": "T-12"}
+        spec |= {"operation": "Redact", "redact": redact} if redact is not None else {}
         self.cluster.create(RESTATEMENTS, "ns", resource("Restatement", NAME, spec, namespace="ns", generation=1))
 
     def add_dataset(self, name: str) -> None:
@@ -78,7 +80,7 @@ class Requests:
                 "conditions": conditions,
                 "observedGeneration": 1,
                 "erasure": erasure,
-                "result": {"rowsErased": 2},
+                "result": self.result,
             }
             self.cluster.patch(RESTATEMENTS, "ns", child["metadata"]["name"], {"status": status}, "status")
 
@@ -127,6 +129,25 @@ def test_a_request_becomes_restatements_and_ends_with_one_record(asked: Requests
         if name.endswith(".sig"):
             assert fault(content, statement, [SIGNER.public]) is None
         assert is_own(f"_erasures/{name.partition('/')[2]}", content), "a check of the storage knows the file"
+
+
+def test_the_record_of_a_redact_names_its_columns_and_the_key_of_its_hashes(tmp_path: Path) -> None:
+    key = {"secretKeyRef": {"name": "erase-hash", "key": "k"}}
+    columns = [{"column": "email", "method": "KeyedHash"}, {"column": "seat", "method": "Constant", "value": "secret"}]
+    asked = Requests(tmp_path, redact={"columns": columns, "hashKeyFrom": key})
+    asked.reconcile()
+    asked.verify()
+    asked.reconcile()
+
+    assert asked.erased() == "True"
+    content = next(content for name, content in asked.records().items() if name.endswith(".json"))
+    record = json.loads(content)
+    named = [{"column": "email", "method": "KeyedHash"}, {"column": "seat", "method": "Constant"}]
+    assert record["request"]["redaction"] == {"columns": named, "hash-key": "erase-hash/k"}
+    assert [d["rows-redacted"] for d in record["datasets"]] == [2, 2]
+    assert b"secret" not in content
+    said = next(c["message"] for c in asked.status()["conditions"] if c["type"] == "Erased")
+    assert "no file in the storage contains the old values" in said
 
 
 def test_the_secret_is_kept_unless_its_deletion_is_asked_for(tmp_path: Path) -> None:

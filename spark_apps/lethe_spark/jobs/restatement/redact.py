@@ -18,8 +18,8 @@ def redactable(request: RestatementRequest, base: Base) -> tuple[RedactableColum
     Raises:
         InputError: As `redactable_columns`.
     """
-    table = base.iceberg
-    return redactable_columns(request, table.schema(), table.spec(), base.field_id, base.facts.name)
+    table, asked = base.iceberg, request.redact.columns if request.redact is not None else ()
+    return redactable_columns(asked, request.name, table.schema(), table.spec(), base.field_id, base.facts.name)
 
 
 def redaction_of(request: RestatementRequest, base: Base) -> RowRedaction:

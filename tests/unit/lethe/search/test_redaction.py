@@ -2,7 +2,7 @@
 
 import pytest
 from lethe.base.errors import InputError
-from lethe.contract.run import ColumnRedaction, Redaction
+from lethe.contract.run import ColumnRedaction
 from lethe.contract.settings import RedactionMethod
 from lethe.search.redaction import redactable_columns
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -26,8 +26,6 @@ from pyiceberg.types import (
     TimestamptzType,
     UUIDType,
 )
-
-from tests.support.builders import a_request
 
 NULL, CONSTANT, HASH = RedactionMethod.SET_NULL, RedactionMethod.CONSTANT, RedactionMethod.KEYED_HASH
 BATCH, ID, DAY, FORMER = 1, 2, 3, 4
@@ -63,13 +61,10 @@ SPEC = PartitionSpec(
 
 
 def resolved(*asked: tuple[str, RedactionMethod, str | None]) -> list[tuple[str, str | None]]:
-    columns = tuple(ColumnRedaction(column=c, method=m, value=v) for c, m, v in asked)
-    request = a_request("redact", "Redact", redact=Redaction(columns=columns))
-    return [(c.path.name, c.constant) for c in redactable_columns(request, SCHEMA, SPEC, BATCH, "air.trips")]
-
-
-def test_other_requests_redact_nothing() -> None:
-    assert redactable_columns(a_request(), SCHEMA, SPEC, BATCH, "air.trips") == ()
+    columns = [ColumnRedaction(column=c, method=m, value=v) for c, m, v in asked]
+    return [
+        (c.path.name, c.constant) for c in redactable_columns(columns, "ns/redact", SCHEMA, SPEC, BATCH, "air.trips")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,42 @@ def test_one_restatement_is_made_for_each_dataset() -> None:
     assert actions.status.subject.without_identity == 1
 
 
+REDACT = {"columns": [{"column": "email", "method": "SetNull"}, {"column": "seat", "method": "Constant", "value": "?"}]}
+
+
+def redacting(of: str, *conditions: dict[str, Any], **status: Any) -> Restatement:
+    rows = {"anyOf": [{"column": "email", "valuesFrom": VALUES}]}
+    spec = {"datasetRef": {"name": of}, "operation": "Redact", "batchIds": [], "rows": rows, "redact": REDACT}
+    return a_restatement(child_name("erase-12", of), status=a_restatement_status(*conditions, **status), **spec)
+
+
+def test_a_redact_is_passed_on_with_the_columns_that_it_names_once() -> None:
+    asked = request(operation="Redact", redact=REDACT)
+    actions = decided(A, B, asked=asked)
+    assert [d["spec"]["operation"] for d in actions.create] == ["Redact", "Redact"]
+    assert all(d["spec"]["redact"] == REDACT for d in actions.create)
+    keys = {parse_restatement(d).key for d in actions.create}
+    assert len(keys) == 2
+
+
+def test_a_dataset_without_one_of_the_columns_to_redact_is_blocked_and_says_why() -> None:
+    """Its run has found that out. The others go on, and the texts say what has to go."""
+    asked = request(operation="Redact", redact=REDACT)
+    done = redacting("a", a_condition(), result={"committedTime": NOW.isoformat(), "rowsRedacted": 3})
+    text = "names seat, and the table has no such column. Nothing was redacted."
+    ended = (("Ready", "True"), ("Succeeded", "False"))
+    lacks = redacting("b", *(a_condition(*c, "ColumnNotFound", text) for c in ended))
+    world = RequestWorld(asked, targets_of(asked.spec, [A, B]), {c.meta.name: c for c in (done, lacks)})
+    status = document(decide(world, NOW).status)
+    assert condition(status, "Stalled") == ("True", "DatasetsBlocked")
+    assert "Readers no longer see the old values in 1 of 2 Datasets." in message(status, "Stalled")
+    assert f"b: {text}" in message(status, "Stalled")
+    shown = {d["name"]: d for d in status["subject"]["datasets"]}
+    assert (shown["b"]["state"], shown["b"]["reason"]) == ("Blocked", "ColumnNotFound")
+    assert shown["a"]["rowsRedacted"] == status["result"]["rowsRedacted"] == 3
+    assert "rowsErased" not in shown["a"] | status["result"]
+
+
 def test_the_same_request_makes_the_same_restatements() -> None:
     """A request that was deleted and created again continues in the ledgers of the tables."""
     first, second = (request(meta={"uid": uid}) for uid in ("1", "2"))
@@ -241,6 +277,13 @@ def test_a_restatement_that_erases_something_else_does_not_count(forged: Restate
     assert not actions.complete
 
 
+def test_a_redact_of_other_columns_does_not_count() -> None:
+    asked = request(operation="Redact", redact={"columns": REDACT["columns"][:1]})
+    forged = redacting("a", *STATES["verified"][0]["conditions"], erasure=STATES["verified"][0]["erasure"])
+    actions = decide(RequestWorld(asked, targets_of(asked.spec, [A]), {forged.meta.name: forged}), NOW)
+    assert (shown(actions)["a"], actions.complete) == (("Blocked", "NameTaken"), False)
+
+
 def test_a_dry_run_plans_each_dataset_and_then_ends() -> None:
     asked = request(dryRun=True)
     assert decided(A, asked=asked).create[0]["spec"]["dryRun"] is True
@@ -266,14 +309,26 @@ def test_suspend_and_cancel_are_passed_on() -> None:
 def test_nothing_joins_a_request_that_is_verified() -> None:
     before = decided(A, children={"a": "verified"})
     assert before.complete
-    final = verified(before.status, _erasure(), 1, NOW)
+    final = verified(request(), before, _erasure(), NOW)
     assert condition(document(final), "Erased") == ("True", "Erased")
     after = decided(A, B, asked=request(status=final), children={"a": "verified"})
     assert (after.create, after.complete, after.status) == ((), False, final)
 
 
+def test_the_request_says_which_batches_no_run_has_searched() -> None:
+    """Those of a bad day, which never were in a table."""
+    bad = dataset("a", status={"batches": {"promoted": 3, "held": 1, "refused": 2}})
+    quiet = dataset("b", status={"batches": {"promoted": 3, "held": 0, "refused": 0}})
+    told = "Not searched: held and refused batches of a (1 held, 2 refused). They may contain the subject: revert held ones"
+    for states in ({"a": "hidden", "b": "verified"}, {"a": "verified", "b": "verified"}):
+        assert told in message(document(decided(bad, quiet, children=states).status), "Erased")
+    final = verified(request(), decided(bad, quiet, children={"a": "verified", "b": "verified"}), _erasure(), NOW)
+    assert told in message(document(final), "Erased")
+    assert "Not searched" not in message(document(decided(quiet, children={"b": "verified"}).status), "Erased")
+
+
 def test_it_is_deleted_some_time_after_it_is_verified() -> None:
-    final = verified(decided(A, children={"a": "verified"}).status, _erasure(), 1, NOW)
+    final = verified(request(), decided(A, children={"a": "verified"}), _erasure(), NOW)
     asked = replace(request(status=final), spec=request(ttlSecondsAfterFinished=60).spec)
     assert not decided(A, asked=asked, now=NOW + timedelta(seconds=59)).delete
     assert decided(A, asked=asked, now=NOW + timedelta(seconds=60)).delete
