@@ -21,7 +21,7 @@ from lethe.cli.evidence import (
     verify_request,
     verify_storage,
 )
-from lethe.cli.opening import open_table, table_or_dataset
+from lethe.cli.opening import RECORD_ENDING, open_table, table_or_dataset
 from lethe.cli.output import (
     json_option,
     output_option,
@@ -206,7 +206,7 @@ def verify(
     with working("reading the records"):
         tables = (
             verify_request(table, evidence)
-            if table.endswith(".json")
+            if table.endswith(RECORD_ENDING)
             else [_verified(table, restatements, batch_column, evidence)]
         )
     failures = [p for t in tables for p in t.problems]
@@ -230,7 +230,11 @@ def verify(
             click.echo(f"note: {note}")
         for t in tables:
             verdict = f"{len(t.problems)} problems" if t.problems else "no problems"
-            what = "the record" if t.table == table and table.endswith(".json") else f"{len(t.restatements)} erasures"
+            what = (
+                "the record"
+                if t.table == table and table.endswith(RECORD_ENDING)
+                else f"{len(t.restatements)} erasures"
+            )
             click.echo(f"{t.table}: {what}: {verdict}")
     context.exit(1 if failures else 0)
 

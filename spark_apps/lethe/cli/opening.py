@@ -3,6 +3,7 @@
 lethe_kubectl reads the Dataset.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -13,7 +14,7 @@ import click
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
-from lethe import ledger_store
+from lethe import ledger_store, local_folder
 from lethe.base.errors import InputError
 from lethe.finding import DatasetTable, is_dataset
 from lethe.iceberg import catalogs
@@ -25,6 +26,8 @@ _COMPLETION: Final = "lethe_kubectl.lookup"
 _PREFIX: Final = "dataset/"
 RESTATEMENT_PREFIX: Final = "restatement/"
 """What the name of a subject request begins with, where its record is meant."""
+RECORD_ENDING: Final = ".json"
+"""What the file or the URI of the record of a subject request ends with."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -83,6 +86,8 @@ def table_or_dataset(function: F) -> F:
         where = {key: options.pop(key) for key in ("folder", "kubeconfig", "context_name", "namespace")}
         if table.startswith(RESTATEMENT_PREFIX):
             table = record_of_restatement(table.removeprefix(RESTATEMENT_PREFIX), where)
+        elif table.endswith(RECORD_ENDING):
+            _use_catalogs_of_local(where["folder"])
         if is_dataset(table):
             name = table.removeprefix(_PREFIX)
             table_found = table_of_dataset(name, where)
@@ -111,6 +116,17 @@ def table_or_dataset(function: F) -> F:
     ):
         option(resolve)
     return resolve  # type: ignore[return-value]
+
+
+def _use_catalogs_of_local(folder: Path | None) -> None:
+    """Let this process use the catalogs of `lethe local`, if the caller names its folder, or has no catalogs of its own.
+
+    A record names tables and no Dataset, so it does not say where it is from.
+    """
+    home = local_folder.resolved(folder) if folder is not None else local_folder.default_folder()
+    is_named = folder is not None or local_folder.HOME_ENV in os.environ
+    if (is_named or not catalogs.every()) and (home / catalogs.CONFIG_FILE).is_file():
+        os.environ["PYICEBERG_HOME"] = str(home)
 
 
 def _complete(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:

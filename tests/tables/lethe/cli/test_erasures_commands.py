@@ -460,6 +460,27 @@ def test_one_record_verifies_all_tables_of_a_subject(
     assert report["erasures"] == ["ns/erase", "ns/later"]
 
 
+@pytest.mark.parametrize("how", ["--dir", "LETHE_LOCAL", "neither"])
+def test_a_record_of_lethe_local_is_verified_with_its_catalogs(
+    requested: Path, lethe: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The record does not say where it is from. A user with other catalogs has to."""
+    local, home = tmp_path / "local", tmp_path / "home"
+    for folder in (local, home):
+        folder.mkdir()
+    (tmp_path / ".pyiceberg.yaml").rename(local / ".pyiceberg.yaml")
+    (home / ".pyiceberg.yaml").write_text("catalog: {mine: {type: sql, uri: 'sqlite://'}}")
+    monkeypatch.setenv("PYICEBERG_HOME", str(home))
+    monkeypatch.delenv("LETHE_LOCAL", raising=False)
+    if how == "LETHE_LOCAL":
+        monkeypatch.setenv(how, str(local))
+
+    found = lethe("erasures", "verify", str(requested), "--json", *(("--dir", local) if how == "--dir" else ()))
+
+    report = json.loads(found.output)
+    assert (found.exit_code, codes(found)) == ((1, ["NotVerified"] * 2) if how == "neither" else (0, [])), report
+
+
 CHANGES_OF_A_REQUEST: dict[str, tuple[Callable[[Erased, Path], Any], str]] = {
     "another content": (
         lambda _, path: path.write_bytes(path.read_bytes().replace(b"email", b"phone")),
