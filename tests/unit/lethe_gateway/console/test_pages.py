@@ -135,10 +135,11 @@ def a_request_body(name: str, text: str) -> dict[str, Any]:
     parts = [
         {"name": "new", "state": "Blocked", "reason": "RequesterNotAllowed", "message": text},
         {"name": "flights", "state": "Verified", "restatement": "forget-flights", "rowsErased": 1234, "message": text},
+        {"name": "seats", "state": "Hidden", "rowsRedacted": 77},
     ]
     status = {
         "phase": "Running",
-        "subject": {"selected": 3, "hidden": 2, "verified": 1, "blocked": 1, "datasets": parts},
+        "subject": {"selected": 4, "hidden": 2, "verified": 1, "blocked": 1, "datasets": parts},
         "erasure": {"record": "s3://b/whole.json", "recordSha256": "f" * 64},
     }
     body = a_restatement_body(name, status=status, operation="Erase")
@@ -234,19 +235,20 @@ def test_a_request_shows_its_datasets_with_their_restatements_and_its_record(sho
         "Blocked",
         "Verified",
         "1,234",
+        "77 redacted",
         "the producer sent it twice",
         "s3://b/whole.json",
         "f" * 64,
         "customer",
     ):
         assert part in text
-    assert "The first 2:" in text
+    assert "The first 3:" in text
 
 
 def test_the_list_marks_a_request(shown: Session) -> None:
     row = shown.get(R).text.partition(f'href="{R}/forget"')[2].partition("</tr>")[0]
 
-    assert "3 Datasets" in row
+    assert "4 Datasets" in row
     assert "subject" in row
 
 
