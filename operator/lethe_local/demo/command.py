@@ -13,6 +13,7 @@ from lethe.jars.provide import provide
 from lethe_spark.run import java
 
 from lethe_local.cli import client, folder_of
+from lethe_local.demo.person import PersonStory
 from lethe_local.demo.story import DemoLake, Story, say
 from lethe_local.folder import Folder
 from lethe_local.up import Local
@@ -28,7 +29,12 @@ DEFAULT: Final = "~/.lethe-demo"
     default=Path(DEFAULT),
     help="The folder of the demo. Default: ~/.lethe-demo. What an earlier demo has left there is removed.",
 )
-def demo(path: Path) -> None:
+@click.option(
+    "--person",
+    is_flag=True,
+    help="Also erase a person from three tables by one request, and then search every byte for her. Takes some minutes more.",
+)
+def demo(path: Path, person: bool) -> None:
     """Show the whole loop on this machine, without a cluster, in a minute or two.
 
     A year of flights is promoted; three batches are reverted, one is replaced and one is erased; a vacuum purges their rows.
@@ -41,7 +47,10 @@ def demo(path: Path) -> None:
     java.provide_java()
     provide(os.environ)
     with _running(lake.folder) as local, client(lake.folder) as kube:
-        Story(kube, lake, local.serve_gateway).tell()
+        story = Story(kube, lake, local.serve_gateway)
+        story.tell()
+        if person:
+            PersonStory(story).tell()
     say(f"\nAll numbers were right. The demo took {time.monotonic() - began:.0f}s.")
     say(_next(lake))
 
