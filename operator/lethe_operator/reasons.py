@@ -413,8 +413,8 @@ class Reason(StrEnum):
     )
     DATASETS_BLOCKED = (
         "DatasetsBlocked",
-        "A subject cannot be erased or redacted in some of the Datasets until something is changed. The message and status.subject say "
-        "what. After a failure of a Restatement, delete it: the operator makes it again.",
+        "A subject cannot be erased or redacted in some of the Datasets until something is changed. The message and "
+        "status.subject say what. After a failure of a Restatement, delete it: the operator makes it again.",
     )
     DERIVED_WITHOUT_IDENTITY = (
         "DerivedWithoutIdentity",

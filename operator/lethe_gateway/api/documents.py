@@ -182,8 +182,8 @@ class NewRestatement(RequestBody):
         Annotated[str, Field(pattern=_DNS_LABEL, max_length=63)],
         Annotated[list[SubjectValue], Field(min_length=1, max_length=10_000)],
     ] = Field(default_factory=dict, max_length=8, repr=False)
-    """Of an Erase or Redact with `datasetSelector`: the values that name the subject, by the identity that Datasets declare. They are
-    stored in a new Secret, which belongs to the Restatement, and is deleted when the erasure is verified. `spec.subject` is
+    """Of an Erase or Redact with `datasetSelector`: the values that name the subject, by the identity that Datasets declare. They
+    are stored in a new Secret, which belongs to the Restatement, and is deleted when the erasure is verified. `spec.subject` is
     made from them. Needs a `name`, and the right to `create` `secrets`.
     """
 
