@@ -115,8 +115,9 @@ class PersonStory:
         step.done(
             f"a year of bookings: {12 * len(TRAVELLERS)} rows; the person has 12 bookings, a card and her own aircraft"
         )
+        found = self._found()
         for place in ("air/flights/data/", "air/bookings/data/", "air/loyalty/data/"):
-            if not any(place in name for name in self._found()):
+            if not any(place in name for name in found):
                 fail(f"the search does not find the person in {place}")
 
     def erase(self) -> None:

@@ -51,6 +51,8 @@ def test_the_operators_client_reads_writes_and_gets_its_errors(running: Running)
     assert kube.get(CONFIG_MAPS, NAMESPACE, "a") == created
     with pytest.raises(AlreadyExists):
         kube.create(CONFIG_MAPS, NAMESPACE, config_map("a"))
+    tried = kube.patch(CONFIG_MAPS, NAMESPACE, "a", {"data": {"k": "u"}}, dry_run=True)
+    assert (tried["data"], kube.get(CONFIG_MAPS, NAMESPACE, "a")) == ({"k": "u"}, created)
     kube.patch(CONFIG_MAPS, NAMESPACE, "a", {"data": {"k": "v"}})
     outdated = {"resourceVersion": created["metadata"]["resourceVersion"]}
     with pytest.raises(Conflict):
