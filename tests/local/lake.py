@@ -91,11 +91,11 @@ class Lake:
         pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), folder / "part-0.parquet")
         (folder / "_SUCCESS").touch()
 
-    def wait_until(self, what: str, holds: Callable[[], bool]) -> None:
+    def wait_until(self, what: str, holds: Callable[[], bool], every_seconds: float = 0.5) -> None:
         ends = time.monotonic() + TIMEOUT_SECONDS
         while not holds():
             assert time.monotonic() < ends, f"not {what}: {self.done('get', 'datasets', '-o', 'yaml')}{self.logs()}"
-            time.sleep(0.5)
+            time.sleep(every_seconds)
 
     def batches(self, dataset: str = "orders") -> int:
         """The number of promoted batches that the status shows."""

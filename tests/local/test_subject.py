@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import lethe
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from lethe.base import names
+from lethe_local.node import is_running, kill_leftover
 
 from tests.local.lake import Lake
 from tests.support.documents import resource
@@ -123,7 +126,10 @@ def request(name: str) -> dict[str, Any]:
 
 
 def conditions(lake: Lake, name: str) -> dict[str, str]:
-    status = lake.get("restatement", name).get("status") or {}
+    return conditions_of(lake.get("restatement", name).get("status") or {})
+
+
+def conditions_of(status: dict[str, Any]) -> dict[str, str]:
     return {c["type"]: c["status"] for c in status.get("conditions") or ()}
 
 
@@ -181,6 +187,39 @@ def test_a_table_that_knows_only_keys_is_erased_before_the_table_of_the_keys(lak
     require_erased(lake, tmp_path, {"loyalty": 1, "bookings": 2})
 
 
+def test_a_redact_changes_one_column_in_all_tables_and_a_table_without_it_is_blocked(
+    lake: Lake, tmp_path: Path
+) -> None:
+    names_of = {"labels": {"about": "redacted"}}
+    for stock in (SEATS, LATE):
+        stock.put(tmp_path)
+    lake.apply(*({**s.manifest(tmp_path), "metadata": {"name": s.name, **names_of}} for s in (SEATS, LATE)))
+    arguments = ("redact", "--everywhere", "--subject", "customer", "-l", "about=redacted", "--values", "-")
+    asked = lake.lethe(*arguments, "--set", "who=null", "--name", "erase-12", told=f"{PERSON}\n")
+    assert asked.returncode == 0, asked.stderr
+
+    lake.wait_until("seats redacted", lambda: state_of(lake, "seats") == "Hidden")
+    lake.wait_until("complaints blocked", lambda: state_of(lake, "complaints") == "Blocked")
+    status = lake.get("restatement", "erase-12")["status"]
+    parts = {d["name"]: d for d in status["subject"]["datasets"]}
+    found = {n: sorted(map(str, lethe.scan(lake.table(n)).to_arrow()[c].to_pylist())) for n, c in WHO.items()}
+    why = lake.lethe("why", "restatement/erase-12").stdout
+    lake.done("delete", "restatement", "erase-12")
+    for name in parts:
+        lake.done("delete", "dataset", name)
+
+    assert parts["seats"]["rowsRedacted"] == 1
+    assert parts["complaints"]["reason"] == "ColumnNotFound"
+    assert "names who" in parts["complaints"]["message"]
+    assert "complaints" in why
+    assert found == {"seats": ["None", OTHER], "complaints": [PERSON, OTHER]}
+    assert conditions_of(status)["Stalled"] == "True"
+
+
+WHO = {"seats": "who", "complaints": "sender"}
+"""The column with the address, by Dataset."""
+
+
 @pytest.mark.long
 def test_a_dataset_joins_late_and_the_operator_is_killed_on_the_way(lake: Lake, tmp_path: Path) -> None:
     ask(lake, tmp_path, BOOKINGS, SEATS, LOYALTY)
@@ -189,3 +228,73 @@ def test_a_dataset_joins_late_and_the_operator_is_killed_on_the_way(lake: Lake, 
     lake.apply(LATE.manifest(tmp_path))
     lake.wait_until("joined", lambda: subject_of(lake)["selected"] == 4)
     require_erased(lake, tmp_path, {"loyalty": 1, "seats": 1, "complaints": 1, "bookings": 2})
+
+
+@pytest.mark.long
+def test_drivers_and_operators_killed_while_rows_are_hidden_purged_and_verified_leave_no_copy(
+    lake: Lake, tmp_path: Path
+) -> None:
+    """In the table with the keys, and in that of the address. Each kill hits a driver that has not finished its step."""
+    ask(lake, tmp_path, BOOKINGS, LOYALTY)
+    left = {name: list(STAGES) for name in ("loyalty", "bookings")}
+    while any(left.values()):
+        lake.wait_until(f"a driver to kill, of {left}", lambda: kill_next(lake, left), every_seconds=0.02)
+    require_erased(lake, tmp_path, {"loyalty": 1, "bookings": 2})
+
+
+def kill_next(lake: Lake, left: dict[str, list[str]]) -> bool:
+    """Kill the driver in one of the stages that are left, and the operator. Whether there was such a driver."""
+    for name, stages in left.items():
+        if stages and kill_driver(lake, name, STAGES[stages[0]]):
+            assert not is_past(lake, name, stages[0]), f"{name}: the driver was killed before it was {stages[0]}"
+            stages.pop(0)
+            kill_leftover(lake.home / "parts" / "operator")
+            return True
+    return False
+
+
+def head_kind(lake: Lake, dataset: str) -> str:
+    """What kind of run has committed the head."""
+    head = lake.table(dataset).current_snapshot()
+    return str(head.summary[names.RUN_KIND] or "") if head is not None and head.summary is not None else ""
+
+
+def has_record(lake: Lake, dataset: str) -> bool:
+    location = Path(lake.table(dataset).location().removeprefix("file://"))
+    return any(location.glob(f"{names.ERASURES_FOLDER}/*.json"))
+
+
+def is_past(lake: Lake, dataset: str, stage: str) -> bool:
+    """Whether the table shows that a stage is done."""
+    kind = head_kind(lake, dataset)
+    match stage:
+        case "hidden":
+            return kind in ("Restatement", "Vacuum")
+        case "purged":
+            return kind == "Vacuum"
+    return has_record(lake, dataset)
+
+
+STAGES: dict[str, tuple[str, str]] = {
+    "hidden": ("Restatement", "Consolidation"),
+    "purged": ("Vacuum", "Restatement"),
+    "verified": ("Vacuum", "Vacuum"),
+}
+"""Of the driver to kill: the kind of its run, and of the run that has committed the head."""
+
+
+def kill_driver(lake: Lake, dataset: str, wanted: tuple[str, str]) -> bool:
+    """Kill the driver of a Dataset's active run of a kind, if the head is of a kind. Whether there was one."""
+    kind, of_head = wanted
+    runs = (lake.get("dataset", dataset).get("status") or {}).get("runs") or ()
+    active = [r["name"] for r in runs if r["kind"] == kind and "finishTime" not in r]
+    folders = [f for name in active for f in (lake.home / "runs").glob(f"{name}-*") if has_begun(f)]
+    if not folders or head_kind(lake, dataset) != of_head:
+        return False
+    kill_leftover(folders[0])
+    return True
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether a run is under way in the process of a folder."""
+    return is_running(folder) and "lethe_spark: run " in (folder / "log").read_text(errors="replace")
