@@ -489,7 +489,7 @@ def _not_searched(parts: Iterable[Part]) -> str:
     more = f" and {len(found) - NAMED_AT_MOST} more" if len(found) > NAMED_AT_MOST else ""
     return (
         f" Not searched: held and refused batches of {', '.join(found[:NAMED_AT_MOST])}{more}. They may contain the subject: "
-        "revert held ones, and delete refused ones in _refused/ of the buffer."
+        "revert held ones, and delete the files of both in the buffer."
     )
 
 
