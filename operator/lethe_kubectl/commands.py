@@ -3,7 +3,7 @@
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +14,7 @@ from lethe.base.errors import InputError
 from lethe.cli.output import output_option, print_document, print_table, print_text, watch_option, watched
 from lethe.contract.settings import Operation
 from lethe.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, SECRETS, AlreadyExists, Away, KubeError
+from lethe.restatement.unknown import UNKNOWN_BATCHES
 from lethe_operator.resources import manifests
 from lethe_operator.resources.manifests import Note, SubjectValues
 
@@ -152,17 +153,70 @@ def why(choice: Choice, resource: tuple[str, ...], output: str) -> None:
 
 
 @click.command()
-@click.argument("dataset", shell_complete=lookup.datasets)
+@click.argument("dataset", required=False, shell_complete=lookup.datasets)
 @click.argument("batch", nargs=-1)
+@click.option(
+    "--everywhere",
+    is_flag=True,
+    help="With --reference: in all Datasets of the namespace that have batches of the run.",
+)
 @selection_options
 @batch_note_options
 @change_options
 @target_options
-def revert(dataset: str, batch: tuple[str, ...], selection: Selection, note: Note, **how: Any) -> None:
-    """Delete batches of a DATASET. `lethe undo` takes it back until a vacuum has purged the rows."""
+def revert(
+    dataset: str | None, batch: tuple[str, ...], everywhere: bool, selection: Selection, note: Note, **how: Any
+) -> None:
+    """Delete batches of a DATASET. `lethe undo` takes it back until a vacuum has purged the rows.
+
+    With --reference, deletes all batches that a DAG run, a load or an agent delivered. With --everywhere, makes one Restatement
+    for each Dataset that has some.
+    """
+    if everywhere:
+        if dataset or not selection.reference:
+            raise click.UsageError("--everywhere needs --reference, and no DATASET.")
+        selected(selection, Operation.REVERT, "", batch, how)
+        _revert_everywhere(selection.reference, note, how)
+        return
+    if not dataset:
+        raise click.UsageError("Name a DATASET, or --everywhere with --reference.")
     require_some(batch, selection)
     batch = selected(selection, Operation.REVERT, dataset, batch, how)
-    _create(manifests.revert(dataset, batch, note), **how)
+    _create(manifests.revert(dataset, batch, note, selection.reference), **how)
+
+
+def _revert_everywhere(reference: str, note: Note, how: Mapping[str, Any]) -> None:
+    """Revert what a run delivered, by a Restatement for each Dataset that has some of it, as far as this machine can tell.
+
+    For a Dataset whose table this machine cannot read, the Restatement's run decides.
+
+    Raises:
+        InputError: `UnknownBatches`, if no Dataset has a batch of the run.
+    """
+    found: list[dict[str, Any]] = []
+    with connected(how["choice"]) as at:
+        datasets = [str(d["metadata"]["name"]) for d in at.kube.list(DATASETS, at.namespace)]
+        for name in sorted(datasets):
+            named = replace(note, name=f"{note.name}-{name}") if note.name else note
+            document = manifests.revert(name, (), named, reference)
+            try:
+                require_known_batches(at, document)
+            except InputError as e:
+                if e.reason != UNKNOWN_BATCHES:
+                    raise
+                continue
+            found.append(document)
+    if not found:
+        raise InputError(
+            UNKNOWN_BATCHES,
+            f"none of the {len(datasets)} Datasets in namespace {at.namespace} has a batch that {reference!r} delivered, and "
+            "that is not taken back yet. `lethe batches` with -o wide shows the references of batches.",
+        )
+    if how["output"] in ("yaml", "json"):
+        print_document({"apiVersion": "v1", "kind": "List", "items": found}, how["output"])
+        return
+    for document in found:
+        _create(document, **how)
 
 
 @click.command()
@@ -186,7 +240,7 @@ def approve(
     if digest:
         raise click.UsageError("Name batches or a --plan, not both.")
     batch = selected(selection, Operation.APPROVE, dataset, batch, {"choice": choice, **how})
-    _create(manifests.approve(dataset, batch, note), choice=choice, **how)
+    _create(manifests.approve(dataset, batch, note, selection.reference), choice=choice, **how)
 
 
 @click.command()
@@ -259,15 +313,18 @@ def replay(
     if not batch and not selection and not keys:
         raise click.UsageError("Name batches to replace, or columns of a key with --key.")
     batch = selected(selection, Operation.REPLAY, dataset, batch, how)
+    if source is not None and selection.reference and not new_batch:
+        raise click.UsageError("--reference with --from needs the id of the new batch: --with.")
+    of = selection.reference
     if source is not None:
         changes_nothing = how["dry_run"] or how["output"] in ("yaml", "json")
         place = ReplacementPlace(new_batch, uri)
         new = put_replacement(how["choice"], dataset, source, batch, place, not no_check, changes_nothing)
         _create(
-            manifests.replay(dataset, batch, new.batch_id, new.uri, keys, note), uploads={new.uri: new.files}, **how
+            manifests.replay(dataset, batch, new.batch_id, new.uri, keys, note, of), uploads={new.uri: new.files}, **how
         )
         return
-    _create(manifests.replay(dataset, batch, new_batch, uri, keys, note), **how)
+    _create(manifests.replay(dataset, batch, new_batch, uri, keys, note, of), **how)
 
 
 @click.command(cls=ErasingCommand)
@@ -312,7 +369,7 @@ def erase(
         if values is not None or values_from:
             raise click.UsageError("--values and --values-from need --column.")
         batch = selected(selection, Operation.ERASE, dataset, batch, how)
-        _create(manifests.erase_batches(dataset, batch, note), **how)
+        _create(manifests.erase_batches(dataset, batch, note, selection.reference), **how)
         return
     secret, key, new = _values(values, values_from, how)
     _create(manifests.erase_records(dataset, column, secret, key, note), secret=new, **how)
@@ -358,6 +415,8 @@ def redact(
     A Redact cannot be undone. --values puts the values that name the records into a new Secret, as `lethe erase` does. With
     --everywhere: in the same columns of all Datasets.
     """
+    if selection.reference:
+        raise click.UsageError("A redact takes no --reference. Name the batches by their ids.")
     try:
         redaction = manifests.redaction(columns)
     except ValueError as e:
@@ -472,7 +531,7 @@ def _create(
             document = _requested(at, document)
         else:
             one(at, "dataset", document["spec"]["datasetRef"]["name"])
-        if document["spec"].get("batchIds") and not dry_run:
+        if (document["spec"].get("batchIds") or "selector" in document["spec"]) and not dry_run:
             require_known_batches(at, document)
         if id_list and list_map is None:
             document = put_list(at, document, id_list, dry_run)

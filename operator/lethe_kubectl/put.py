@@ -163,7 +163,7 @@ def transfer(store: ObjectStore, upload: BufferUpload, files: Mapping[str, Path]
             raise _other(uri, upload)
         on_file()
     if upload.marker:
-        store.put_if_absent(upload.marker, b"")
+        store.put_if_absent(upload.marker, upload.marker_content)
     return written
 
 
@@ -200,9 +200,16 @@ def gateway_client(gateway: Gateway, namespace: str) -> GatewayClient:
 
 
 def put_through(
-    client: GatewayClient, dataset: str, batch: LocalBatch, on_bytes: Callable[[int], object] = lambda _: None
+    client: GatewayClient,
+    dataset: str,
+    reference: str,
+    batch: LocalBatch,
+    on_bytes: Callable[[int], object] = lambda _: None,
 ) -> Outcome:
     """Upload a folder as one batch.
+
+    Args:
+        reference: The id of the run that delivers it; "": none.
 
     Raises:
         InputError: `NeedsFolder`, and the problems that the gateway reports.
@@ -210,7 +217,7 @@ def put_through(
     """
     if batch.folder is None:
         raise InputError("NeedsFolder", "with --gateway a batch is a folder. Put its files into one.")
-    uploaded = client.put(dataset, batch.batch_id, batch.folder, on_bytes)
+    uploaded = client.put(dataset, batch.batch_id, batch.folder, on_bytes, reference)
     return Outcome(uploaded.batch_id, "", uploaded.files, uploaded.bytes, None, "put")
 
 
@@ -224,6 +231,8 @@ class BufferTarget:
     entries: Mapping[str, BatchEntry]
     """Of the ledger, by batch id."""
     store: ObjectStore
+    reference: str = ""
+    """The id of the run that delivers the batches; "": none."""
 
     def upload_of(self, batch_id: str, files: Mapping[str, Path]) -> BufferUpload:
         """Which file becomes which object.
@@ -232,14 +241,16 @@ class BufferTarget:
             InputError: As `plan_upload`.
         """
         buffer, local_files = self.dataset.spec.buffer, [LocalFile(f, p.stat().st_size) for f, p in files.items()]
-        return plan_upload(buffer.uri, buffer.layout, self.dataset.spec.batch_column, batch_id, local_files)
+        column = self.dataset.spec.batch_column
+        return plan_upload(buffer.uri, buffer.layout, column, batch_id, local_files, self.reference)
 
 
-def target_of(of: Dataset, batch_ids: Sequence[str]) -> BufferTarget:
+def target_of(of: Dataset, batch_ids: Sequence[str], reference: str = "") -> BufferTarget:
     """Open the table, the ledger and the buffer of a Dataset.
 
     Args:
         batch_ids: Of those that may be put.
+        reference: The id of the run that delivers them; "": none.
 
     Raises:
         InputError: `BufferLocal`, and what opening the table and the store raises.
@@ -252,7 +263,7 @@ def target_of(of: Dataset, batch_ids: Sequence[str]) -> BufferTarget:
         if table is not None:
             facts = observe(table, of.spec.batch_column, of.spec.table.name)
             entries = get_many(ledger_store.load(table.io, facts).ledger.batches, batch_ids)
-    return BufferTarget(of, table, entries, open_store(of.spec.buffer.uri, properties))
+    return BufferTarget(of, table, entries, open_store(of.spec.buffer.uri, properties), reference)
 
 
 OnFile = Callable[[str, int], object]
@@ -465,6 +476,11 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     show_default=True,
     help="How many batches are put at once.",
 )
+@click.option(
+    "--reference",
+    default="",
+    help="The id of the run that delivers the batches, such as of a DAG. `lethe revert` takes back all of them by it.",
+)
 @click.option("--no-check", is_flag=True, help="Do not read the files before the upload.")
 @click.option(
     "--dry-run",
@@ -481,6 +497,7 @@ def put(
     manifest: Path | None,
     given: str,
     parallel: int,
+    reference: str,
     no_check: bool,
     dry_run: bool,
     output: str,
@@ -514,12 +531,17 @@ def put(
         batches = _batches(roots, each, manifest, given, BufferLayout.DIRECTORY, "")
         with gateway_client(gateway, choice.namespace or "default") as client:
             if not is_one:
-                finish(dataset, put_many(batches, partial(put_through, client, dataset), parallel), False, output)
+                finish(
+                    dataset,
+                    put_many(batches, partial(put_through, client, dataset, reference), parallel),
+                    False,
+                    output,
+                )
                 return
             with progress() as bar:
                 total = sum(p.stat().st_size for p in batches[0].files().values())
                 task = bar.add_task("uploading", total=total)
-                outcome = put_through(client, dataset, batches[0], lambda sent: bar.advance(task, sent))
+                outcome = put_through(client, dataset, reference, batches[0], lambda sent: bar.advance(task, sent))
         _print(dataset, outcome, False, output)
         return
     with connected(choice) as at:
@@ -527,7 +549,7 @@ def put(
         use_catalogs(at, document)
     of = parse_dataset(document)
     batches = _batches(roots, each, manifest, given, of.spec.buffer.layout, of.spec.batch_column)
-    target = target_of(of, [b.batch_id for b in batches])
+    target = target_of(of, [b.batch_id for b in batches], reference)
     if of.spec.consolidation.mode is ConsolidationMode.REGISTER and not no_check and target.table is not None:
         click.echo("lethe: whether the files can be registered unchanged is checked by the run.", err=True)
     if not is_one:

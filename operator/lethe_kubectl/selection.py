@@ -18,6 +18,7 @@ from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
 from lethe.ledger.ledger import BatchEntry, BatchState, get_many
 from lethe.restatement.group import parse_ids
+from lethe.restatement.selection import CHANGED_STATES
 from lethe_operator.resources.dataset import parse_dataset
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
@@ -25,16 +26,6 @@ from lethe_kubectl.lookup import one, use_catalogs
 from lethe_kubectl.target import Connection, connected
 
 RANGE: Final = ".."
-_LIVE: Final = frozenset({BatchState.PROMOTED})
-_IN_FILES: Final = frozenset({BatchState.PROMOTED, BatchState.REVERTED, BatchState.REPLACED})
-"""Their bytes may still be in files."""
-_STATES: Final = {
-    Operation.REVERT: _LIVE,
-    Operation.REPLAY: _LIVE,
-    Operation.APPROVE: frozenset({BatchState.HELD}),
-    Operation.ERASE: _IN_FILES,
-    Operation.REDACT: _IN_FILES,
-}
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -46,9 +37,11 @@ class Selection:
     list_file: Path | None = None
     yes: bool = False
     """Do not ask."""
+    reference: str = ""
+    """Those that the run of another program delivered; the run of the Restatement finds them."""
 
     def __bool__(self) -> bool:
-        return bool(self.patterns) or self.list_file is not None
+        return bool(self.patterns or self.reference) or self.list_file is not None
 
     def listed(self) -> tuple[str, ...]:
         """The ids in the file.
@@ -63,15 +56,21 @@ class Selection:
 
 
 def selection_options(function: F) -> F:
-    """--batches, --batches-from and --yes, as one argument `selection`."""
+    """--batches, --batches-from, --reference and --yes, as one argument `selection`."""
 
-    def gather(batches: tuple[str, ...], batches_from: Path | None, yes: bool, **rest: Any) -> Any:
-        return function(selection=Selection(batches, batches_from, yes), **rest)
+    def gather(batches: tuple[str, ...], batches_from: Path | None, reference: str, yes: bool, **rest: Any) -> Any:
+        return function(selection=Selection(batches, batches_from, yes, reference), **rest)
 
     gather.__doc__, gather.__name__ = function.__doc__, function.__name__
     gather.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     for option in (
         click.option("-y", "--yes", is_flag=True, help="Do not ask before --batches and --batches-from change something."),
+        click.option(
+            "--reference",
+            default="",
+            help="The batches that the run of another program delivered: its id, as `lethe put` or _SUCCESS named it. "
+            "The Restatement finds them, also those in the buffer.",
+        ),
         click.option(
             "--batches-from",
             type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
@@ -136,7 +135,7 @@ def choose(
     for pattern in patterns:
         matches = matcher(pattern)
         found = [e for e in entries.values() if matches(e.id)]
-        usable = sorted(e.id for e in found if e.state in _STATES[operation])
+        usable = sorted(e.id for e in found if e.state in CHANGED_STATES[operation])
         if not usable:
             states = ", ".join(f"{n} {s.value}" for s, n in sorted(Counter(e.state for e in found).items()))
             raise InputError(
@@ -145,7 +144,7 @@ def choose(
                 f"{f' ({states})' if states else ''}. `lethe batches` lists those of the ledger.",
             )
         chosen.update(dict.fromkeys(usable))
-        left_out.update(e.state for e in found if e.state not in _STATES[operation])
+        left_out.update(e.state for e in found if e.state not in CHANGED_STATES[operation])
     known = get_many(entries, chosen)
     rows = sum(e.rows or 0 for e in known.values())
     return Chosen(tuple(chosen), rows, len(chosen) - len(known), left_out)
@@ -162,7 +161,12 @@ def selected(
 
     Raises:
         InputError: `NoMatch`, `InvalidRange`, `InvalidIdList`, `UnknownName`, `UnknownCatalog`.
+        click.UsageError: Both a reference and batches are named.
     """
+    if selection.reference:
+        if named or selection.patterns or selection.list_file is not None:
+            raise click.UsageError("--reference takes no batches, --batches or --batches-from.")
+        return ()
     if not selection:
         return tuple(named)
     ids = (*named, *selection.listed())
@@ -207,4 +211,4 @@ def require_some(batch: Iterable[str], selection: Selection) -> None:
         click.UsageError: It does not.
     """
     if not tuple(batch) and not selection:
-        raise click.UsageError("Name batches by their ids, by --batches or by --batches-from.")
+        raise click.UsageError("Name batches by their ids, by --batches, --batches-from or --reference.")

@@ -145,7 +145,7 @@ def step_of(reason: Reason) -> UserStep:
             Reason.SECRET_NOT_ALLOWED | Reason.UNDONE_RESTATEMENT_NOT_COMMITTED | Reason.REPLACEMENT_IN_BUFFER
             | Reason.PLACE_IN_TABLE | Reason.PLACE_LOCAL | Reason.INVALID_ID_LIST | Reason.LIST_CHANGED
             | Reason.VALUES_CHANGED | Reason.VALUES_NOT_COMPARABLE | Reason.UNKNOWN_BATCHES | Reason.LOOKUP_ERASED
-            | Reason.TOO_MANY_COLUMNS
+            | Reason.TOO_MANY_COLUMNS | Reason.TOO_MANY_BATCHES
         ):  # fmt: skip
             return UserStep.NEW
         case Reason.INVALID_VACUUM_NOW:

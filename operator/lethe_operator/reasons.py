@@ -386,7 +386,12 @@ class Reason(StrEnum):
     UNKNOWN_BATCHES = (
         "UnknownBatches",
         "spec.batchIds or spec.batchIdsFrom names batches that are in neither the table nor the buffer, and "
-        "spec.unknownBatches is not Allow. The message names similar ids. Nothing was changed.",
+        "spec.unknownBatches is not Allow; the message names similar ids. Or the run that spec.selector names delivered no batch "
+        "that the operation can change. Nothing was changed.",
+    )
+    TOO_MANY_BATCHES = (
+        "TooManyBatches",
+        "The run that spec.selector names delivered more batches than one Restatement may change. Nothing was changed.",
     )
     LIST_CHANGED = (
         "ListChanged",

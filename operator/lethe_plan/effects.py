@@ -37,6 +37,8 @@ from lethe.kube import (
     RequestRefused,
     ResourceKind,
 )
+from lethe.ledger_store import delivered
+from lethe.restatement.selection import Deliveries, with_selected
 from lethe.restatement.unknown import UNKNOWN_BATCHES, refuse_unknown, unknown_ids_of
 from lethe.search.columns import ColumnUse, require_columns, searchable_column
 from lethe.search.redaction import redactable_columns
@@ -336,7 +338,7 @@ class PlannedEffects:
         undoes = target if isinstance(target, str) else ""
         request, problem = self._request(restatement, dataset, undoes, table, around)
         if problem is not None:
-            return problem
+            return restatements.refused(problem)
         if (unusable := _unusable_column(request, table)) is not None:
             return restatements.refused(unusable)
         added: Sequence[BufferedObject] | None = None
@@ -372,7 +374,9 @@ class PlannedEffects:
         if dataset is None or not isinstance(table, ReadTable):
             return None
         try:
-            request, _ = self._request(restatement, dataset, "", table, around)
+            request, problem = self._request(restatement, dataset, "", table, around)
+            if problem is not None:
+                return problem if problem.reason == UNKNOWN_BATCHES else None
             absent = self._absent(restatement, request, table, table.in_files(request.batch_ids), around)
             refuse_unknown(table.ledger, request, absent)
         except (LetheError, OSError) as e:
@@ -424,13 +428,28 @@ class PlannedEffects:
 
     def _request(
         self, restatement: Restatement, dataset: Dataset, undoes: str, table: ReadTable, around: Surroundings
-    ) -> tuple[RestatementRequest, Effect | None]:
-        """The request with the ids of its list, or why the list cannot be read."""
+    ) -> tuple[RestatementRequest, Verdict | None]:
+        """The request with the ids of its list or of its run, or why the list cannot be read or the run has no batch."""
         run = run_specs.restatements(dataset, [(restatement, undoes)], lookups=around.after.datasets)
         assert run.restatement is not None
         (request,), aside = with_ids(run.restatement.requests, table.properties, table.facts.location)
         refused = next(iter(aside.values()), None)
-        return request, restatements.refused(refused.verdict) if refused is not None else None
+        if refused is not None:
+            return request, refused.verdict
+        if not request.reference:
+            return request, None
+        try:
+            return with_selected(
+                table.ledger, request, self._deliveries(request.reference, dataset, table, around)
+            ), None
+        except InputError as e:
+            return request, e.verdict
+
+    def _deliveries(self, reference: str, dataset: Dataset, table: ReadTable, around: Surroundings) -> Deliveries:
+        """The batches of a run. Lists the buffer before it reads the ledger's batches."""
+        listed = isinstance(around.buffer(dataset), BufferDigest)
+        waiting = self._tables.waiting(dataset, table.ledger.batches, reference) if listed else {}
+        return Deliveries(delivered(table.ledger.batches, (reference,)), waiting)
 
     # --- resources ----------------------------------------------------------------------------------------------------
 

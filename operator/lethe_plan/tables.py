@@ -18,8 +18,9 @@ from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, data_files, observe
 from lethe.iceberg.holds import Holds
 from lethe.ingest import shared_folders
+from lethe.ingest.references import find_waiting
 from lethe.ingest.shared_folders import open_buffer
-from lethe.ledger.ledger import EMPTY, Ledger, get_many
+from lethe.ledger.ledger import EMPTY, BatchEntry, Ledger, get_many
 from lethe.ledger.lineage import Resolution
 from lethe.search.candidates import held_ids, plan_now
 from lethe.search.covered import HeldTable
@@ -139,6 +140,20 @@ class Tables:
         spec = dataset.spec
         properties = catalogs.properties(spec.table.catalog, self._file)
         return open_buffer(spec.buffer.uri, spec.batch_column, properties, spec.buffer.layout).ids(lambda: None)
+
+    def waiting(self, dataset: Dataset, batches: Mapping[str, BatchEntry], reference: str) -> dict[str, set[str]]:
+        """The batches of a run in a buffer that could be listed before, by its reference.
+
+        Args:
+            batches: Of the ledger.
+
+        Raises:
+            Exception: Errors of the catalog and of the store.
+        """
+        spec = dataset.spec
+        properties = catalogs.properties(spec.table.catalog, self._file)
+        buffer = open_buffer(spec.buffer.uri, spec.batch_column, properties, spec.buffer.layout)
+        return find_waiting(buffer, batches, (reference,))
 
     def _read(self, dataset: Dataset) -> Observed:
         spec = dataset.spec.table

@@ -67,11 +67,14 @@ SCHEMA: Final = Schema(
     NestedField(14, "reason", StringType()),
     NestedField(15, "ticket", StringType()),
     NestedField(16, "requested_by", StringType()),
+    NestedField(17, "reference", StringType()),
     identifier_field_ids=[BATCH_ID],
 )
 """The columns of the table of batches, in the order of BatchRow's fields."""
 ARROW: Final = SCHEMA.as_arrow()
-ADDED: Final = ("reason", "ticket", "requested_by")
+REQUESTED: Final = ("reason", "ticket", "requested_by")
+"""The columns about the Restatement of a batch."""
+ADDED: Final = (*REQUESTED, "reference")
 """The columns that tables of earlier builds lack."""
 _VALUES: Final = attrgetter(*ARROW.names)
 SPEC: Final = PartitionSpec(PartitionField(STATE, 1000, IdentityTransform(), "state"))

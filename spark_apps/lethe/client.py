@@ -320,7 +320,14 @@ class GatewayClient:
         """
         return self._items(f"{self._of(dataset)}/uploads")
 
-    def put(self, dataset: str, batch_id: str, folder: str | Path, on_bytes: OnBytes = lambda _: None) -> Uploaded:
+    def put(
+        self,
+        dataset: str,
+        batch_id: str,
+        folder: str | Path,
+        on_bytes: OnBytes = lambda _: None,
+        reference: str = "",
+    ) -> Uploaded:
         """Upload the data files of a folder as one batch, and complete it. The same batch again changes nothing.
 
         Files are sent with their SHA-256: directly to the store, or through the gateway if the store has no URLs for that.
@@ -330,6 +337,8 @@ class GatewayClient:
             batch_id: The id of the batch.
             folder: Files whose names begin with `_` or `.` are left out.
             on_bytes: Called with numbers of bytes as they are sent, from several threads.
+            reference: The id of the run that delivers the batch, such as of a DAG, by which `lethe revert --reference` takes
+                back all that it delivered; "": none.
 
         Raises:
             GatewayProblem: Such as BatchRefused, BatchIdUsed, UploadConflict.
@@ -346,7 +355,8 @@ class GatewayClient:
             raise InputError("NoDataFiles", f"{root} has no data file. Names that begin with _ or . are left out.")
         announced = [_announced(f, root / f.path) for f in files]
         uploads = f"{self._of(dataset)}/uploads"
-        upload = self._call("POST", uploads, {"batchId": batch_id, "files": announced})
+        named = {"reference": reference} if reference else {}
+        upload = self._call("POST", uploads, {"batchId": batch_id, "files": announced, **named})
         missing = [f for f in upload["files"] if f["state"] == "Missing"]
         on_bytes(sum(f["size"] for f in upload["files"]) - sum(f["size"] for f in missing))
         upload_path = f"{uploads}/{upload['id']}"

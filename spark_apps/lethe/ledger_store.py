@@ -780,3 +780,21 @@ def all_batches(batches: Mapping[str, BatchEntry]) -> Iterator[list[BatchEntry]]
     """The batches of a ledger, read piece by piece."""
     for some in all_entries(batches):
         yield list(some.values())
+
+
+def delivered(batches: Mapping[str, BatchEntry], references: Collection[str]) -> dict[str, frozenset[str]]:
+    """The ids of the batches that runs of other programs delivered, by the reference of the run. Reads all batches.
+
+    Args:
+        batches: Of a ledger.
+        references: If there are none, nothing is read.
+
+    Raises:
+        LedgerError: A chunk is unreadable.
+    """
+    found: dict[str, set[str]] = {}
+    for some in all_batches(batches) if references else ():
+        for b in some:
+            if b.reference in references:
+                found.setdefault(b.reference or "", set()).add(b.id)
+    return {reference: frozenset(ids) for reference, ids in found.items()}

@@ -50,6 +50,7 @@ _CHANGES: Final = pa.schema(
         pa.field("reason", pa.string()),
         pa.field("ticket", pa.string()),
         pa.field("requested_by", pa.string()),
+        pa.field("reference", pa.string()),
     ]
 )
 
@@ -227,9 +228,10 @@ def history(table: TableOrName, batch_id: str) -> pa.Table:
     """What happened to a batch, as far as the retained snapshots show it, the oldest change first.
 
     The columns are `time`, `snapshot_id`, `state`, `tombstoned`, `rows`, `run_id`, `restatement`, `replaced_by`,
-    `refusal_reason`, and of the Restatement its `reason`, `ticket` and `requested_by`. A batch that is not promoted and not
-    tombstoned has no rows in the table any more. `state` is `redacted` where a Redact that names the batch has changed values in
-    its rows, which leaves the state as it was; Redacts that name records are not shown. Reads the root of each retained ledger.
+    `refusal_reason`, of the Restatement its `reason`, `ticket` and `requested_by`, and the `reference` of the run of another
+    program that delivered it. A batch that is not promoted and not tombstoned has no rows in the table any more. `state` is
+    `redacted` where a Redact that names the batch has changed values in its rows, which leaves the state as it was; Redacts that
+    name records are not shown. Reads the root of each retained ledger.
 
     Args:
         table: What `lethe.table` returns or takes, or a loaded PyIceberg table.

@@ -8,7 +8,9 @@ from tests.support.manifests import ROWS, dataset_manifest, named, policy_manife
 CHANGES = {"batchId": "b", "uri": "s3://lake/restated/b/", "keyColumns": ["tailnum", "day"], "opColumn": "op"}
 
 
-EXACTLY_ONE_LIST = "exactly one of batchIds and batchIdsFrom is required when operation is Replay, Revert or Approve"
+EXACTLY_ONE_LIST = (
+    "exactly one of batchIds, batchIdsFrom and selector is required when operation is Replay, Revert or Approve"
+)
 
 
 def checks(*specs: Any, **more: Any) -> Object:
@@ -131,6 +133,12 @@ ACCEPTED = {
     "a variable from a Secret": dataset_manifest(runTemplate=env(valueFrom={"secretKeyRef": A_KEY})),
     "a volume of one kind": dataset_manifest(runTemplate=volume(emptyDir={})),
     "a Revert": restatement_manifest("Revert"),
+    **{
+        f"a {operation} of what a run delivered": restatement_manifest(
+            operation, rows=None, batchIds=None, selector={"reference": "scheduled__2026-11-28T00:00:00+00:00"}
+        )
+        for operation in ("Replay", "Revert", "Erase", "Approve")
+    },
     "a Revert with a list by reference": restatement_manifest("Revert", batchIds=None, batchIdsFrom=FROM_A_MAP),
     "a Revert with a list in a file": restatement_manifest(
         "Revert", batchIds=None, batchIdsFrom={"uri": "s3://lake/ids.txt"}
@@ -468,6 +476,16 @@ REFUSED = {
     ),
     "a Revert of nothing": (restatement_manifest(batchIds=None), EXACTLY_ONE_LIST),
     "a Revert with two lists": (restatement_manifest(batchIdsFrom=FROM_A_MAP), EXACTLY_ONE_LIST),
+    "a Revert of batches and of a run": (restatement_manifest(selector={"reference": "dag-7"}), EXACTLY_ONE_LIST),
+    "a Revert of a run without an id": (restatement_manifest(batchIds=None, selector={}), "spec.selector.reference"),
+    "a Redact of what a run delivered": (
+        restatement_manifest("Redact", rows=None, selector={"reference": "dag-7"}),
+        "selector is allowed only when operation is Replay, Revert, Erase or Approve",
+    ),
+    "a Revert of a run with unknown batches": (
+        restatement_manifest(batchIds=None, selector={"reference": "dag-7"}, unknownBatches="Allow"),
+        "unknownBatches is allowed only with batchIds or batchIdsFrom",
+    ),
     "a Revert of an empty list": (restatement_manifest(batchIds=[]), "spec.batchIds"),
     "a Revert of an empty id": (restatement_manifest(batchIds=[""]), "spec.batchIds[0]"),
     "a Revert of one id twice": (restatement_manifest(batchIds=["a", "a"]), "Duplicate value"),
@@ -539,7 +557,7 @@ REFUSED = {
     ),
     "a Redact of nothing": (
         restatement_manifest("Redact", rows=None),
-        "exactly one of rows, batchIds, batchIdsFrom and subject is required when operation is Erase or Redact",
+        "exactly one of rows, batchIds, batchIdsFrom, selector and subject is required when operation is Erase or Redact",
     ),
     "a Redact without columns": (
         restatement_manifest("Redact", redact=None),
@@ -572,7 +590,7 @@ REFUSED = {
     ),
     "an Erase of rows and batches": (
         restatement_manifest("Erase", batchIds=["a"]),
-        "exactly one of rows, batchIds, batchIdsFrom and subject is required when operation is Erase or Redact",
+        "exactly one of rows, batchIds, batchIdsFrom, selector and subject is required when operation is Erase or Redact",
     ),
     "an Erase of a subject that redacts": (
         subject_manifest(redact={"columns": REDACT["columns"][:1]}),
@@ -584,7 +602,7 @@ REFUSED = {
     ),
     "an Erase of a subject and of rows": (
         subject_manifest(rows=restatement_manifest("Erase")["spec"]["rows"]),
-        "exactly one of rows, batchIds, batchIdsFrom and subject is required when operation is Erase or Redact",
+        "exactly one of rows, batchIds, batchIdsFrom, selector and subject is required when operation is Erase or Redact",
     ),
     "a subject of one Dataset": (
         subject_manifest(datasetSelector=None, datasetRef={"name": "flights"}),

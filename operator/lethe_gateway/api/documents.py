@@ -251,6 +251,8 @@ class BatchSummary(SnapshotIdText):
     """The same in words."""
     evict_by_time: datetime | None = None
     """When the bytes of a deleted batch must be gone."""
+    reference: str | None = None
+    """The id of the run of another program that delivered it."""
 
 
 class BatchPage(Page):

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from lethe.base.ids import MAX_BATCH_ID_LENGTH
+from lethe.buffer.reference import LENGTH_AT_MOST
 from lethe.contract.schema import ApiModel
 from pydantic import Field, field_validator
 
@@ -61,6 +62,10 @@ class UploadRequest(RequestBody):
     """The id of the batch. An id is used once."""
     files: list[AnnouncedFile] = Field(min_length=1, max_length=FILES_AT_MOST)
     """All files of the batch, with different paths."""
+    reference: str = Field(default="", max_length=LENGTH_AT_MOST)
+    """The id of the run that delivers the batch, such as of a DAG. What a run has delivered can be taken back at once. Only for
+    buffers in which a batch is a folder.
+    """
 
     @property
     def entries(self) -> list[FileEntry]:

@@ -58,7 +58,9 @@ def open_upload(
     """
     buffer = _writable(services, caller, namespace, dataset)
     _require_files(services, body)
-    view, new = _carried_out(lambda: services.uploads.open(buffer, body.batch_id, body.entries, caller.key))
+    view, new = _carried_out(
+        lambda: services.uploads.open(buffer, body.batch_id, body.entries, caller.key, body.reference)
+    )
     location = f"{_BASE.format(namespace=namespace, dataset=dataset)}/{view.id}"
     return changed(upload_of(view), 201 if new else 200, {"Location": location})
 

@@ -12,6 +12,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe.base import names
-from lethe.batches_table import ADDED, ARROW, TrackingFile
+from lethe.batches_table import ARROW, REQUESTED, TrackingFile
 from lethe.buffer.batch_rows import BatchRow
 from lethe.contract.result import RequestResult
 from lethe.iceberg.facts import TableFacts
@@ -44,10 +45,10 @@ from lethe_gateway.tables.records import (
 from lethe_gateway.tables.schema import INDEXES, STATES, TABLES, VERSION, IndexedState
 
 ERASURE: Final[TypeAdapter[Erasure]] = TypeAdapter(Erasure)
-# The columns of a batch, in the order of BatchRow's fields.
+# The columns of a batch, in the order of BatchRow's fields, without those about its Restatement.
 COLUMNS: Final = (
     "id, state, time, rows, bytes, objects, snapshot, run, restatement, replaced_by, refusal_reason, refusal_message, "
-    "evict_by"
+    "evict_by, reference"
 )
 # With so few ids of a prefix, they are sorted at once.
 FEW_OF_A_PREFIX: Final = 4000
@@ -284,9 +285,9 @@ def _result(document: str) -> RequestResult | None:
 
 
 def _row(values: Sequence[Any]) -> BatchRow:
-    id, state, time, *rest, evict_by = values
+    id, state, time, *rest, evict_by, reference = values
     fields: list[Any] = [id, STATES[state], time_of(time), *rest, _time(evict_by)]
-    return BatchRow(*fields)
+    return replace(BatchRow(*fields), reference=reference)
 
 
 def _time(value: int | None) -> Any:
@@ -296,7 +297,7 @@ def _time(value: int | None) -> Any:
 DRAFT: Final = ".new"  # ending of a file that is being built
 GROUP_ROWS: Final = 2048  # that are in memory as Python objects
 WRITE_CACHE_KIB: Final = 6144
-_NAMES: Final = tuple(name for name in ARROW.names if name not in ADDED)  # the index has the requests themselves
+_NAMES: Final = tuple(name for name in ARROW.names if name not in REQUESTED)  # the index has the requests themselves
 _STATE_NUMBERS: Final = {s: n for n, s in enumerate(STATES)}
 _MARKS: Final = ", ".join("?" * (len(_NAMES) + 1))
 _SET: Final = ", ".join(f"{c} = excluded.{c}" for c in (*COLUMNS.split(", ")[1:], "file"))
@@ -394,7 +395,11 @@ def _rows(io: FileIO, file: TrackingFile, number: int) -> Iterator[list[tuple[An
     with io.new_input(file.file.file_path).open(seekable=True) as stream:
         parquet = pq.ParquetFile(stream)
         for batch in parquet.iter_batches(GROUP_ROWS, columns=list(_NAMES), use_threads=False):
-            columns = [_values(batch.column(name), name) for name in _NAMES]
+            # A file of an earlier build lacks the columns that the table got since.
+            there = frozenset(batch.schema.names)
+            columns = [
+                _values(batch.column(name), name) if name in there else [None] * batch.num_rows for name in _NAMES
+            ]
             yield list(zip(*columns, [number] * batch.num_rows, strict=True))
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from lethe.buffer.batch_rows import BUFFERED
 from lethe.ledger.ledger import BatchState
 
-VERSION: Final = 3  # of this schema; an index of another version is built again
+VERSION: Final = 4  # of this schema; an index of another version is built again
 
 
 class IndexedState(StrEnum):
@@ -32,7 +32,7 @@ TABLES: Final = """
 CREATE TABLE batches (
   id TEXT PRIMARY KEY, state INTEGER NOT NULL, time INTEGER NOT NULL, rows INTEGER, bytes INTEGER, objects INTEGER,
   snapshot INTEGER, run TEXT, restatement TEXT, replaced_by TEXT, refusal_reason TEXT, refusal_message TEXT,
-  evict_by INTEGER, file INTEGER NOT NULL
+  evict_by INTEGER, reference TEXT, file INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE files (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE);
 CREATE TABLE chunks (

@@ -74,12 +74,14 @@ class UploadManifest(BaseModel):
     opened_time: datetime
     """UTC."""
     files: tuple[FileEntry, ...]
+    reference: str = ""
+    """The id of the run that delivers the batch; "": none."""
     opened_by: str = ""
     """A digest of the caller, to count open uploads; "": unknown."""
 
-    def announces(self, files: Sequence[FileEntry]) -> bool:
-        """Whether these are the files of this upload, in any order."""
-        return _announced(self.files) == _announced(files)
+    def announces(self, files: Sequence[FileEntry], reference: str) -> bool:
+        """Whether this is an upload of these files, in any order, with this reference."""
+        return _announced(self.files) == _announced(files) and self.reference == reference
 
     def encode(self) -> bytes:
         """The JSON document that the buffer keeps, and that `decode` reads."""
@@ -143,10 +145,10 @@ def places_of(buffer_uri: str, layout: BufferLayout, batch_column: str, manifest
     """The places of an upload.
 
     Raises:
-        InputError: `NoDataFiles`, `SeveralFiles`, `UnusableName`, `NameTooLong`.
+        InputError: `NoDataFiles`, `SeveralFiles`, `UnusableName`, `NameTooLong`, `InvalidReference`.
     """
     files = [LocalFile(f.path, f.size) for f in manifest.files]
-    target = plan_upload(buffer_uri, layout, batch_column, manifest.batch_id, files)
+    target = plan_upload(buffer_uri, layout, batch_column, manifest.batch_id, files, manifest.reference)
     folder = record_folder(buffer_uri, upload_id(manifest.batch_id))
     if target.marker:
         return UploadPlaces(folder, target, dict(enumerate(target.files)))

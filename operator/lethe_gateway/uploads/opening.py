@@ -131,17 +131,21 @@ def read(buffer: Buffer, upload: str) -> UploadRecord | None:
     return _record(buffer, manifest)
 
 
-def begin(buffer: Buffer, batch_id: str, files: Sequence[FileEntry], opened_by: str = "") -> tuple[UploadRecord, bool]:
+def begin(
+    buffer: Buffer, batch_id: str, files: Sequence[FileEntry], opened_by: str = "", reference: str = ""
+) -> tuple[UploadRecord, bool]:
     """Open an upload, or find the one that is open. Returns also: whether it is new.
 
     Raises:
         Problem: `upload-conflict`, if one of other files is open.
+        InputError: As `places_of`.
     """
     manifest = UploadManifest(
         opening=secrets.token_hex(8),
         batch_id=batch_id,
         opened_time=datetime.now(UTC),
         files=tuple(files),
+        reference=reference,
         opened_by=opened_by,
     )
     record = _record(buffer, manifest)
@@ -504,7 +508,7 @@ def _publish(record: UploadRecord) -> bool:
     if target.marker:
         if any(missing(record, i, entry, there) for i, entry in enumerate(record.manifest.files)):
             return False
-        store.put_if_absent(target.marker, b"")
+        store.put_if_absent(target.marker, target.marker_content)
         return True
     ((uri, file),) = target.files.items()
     existing, staged = store.head(uri), there.get(record.places.uris[0])

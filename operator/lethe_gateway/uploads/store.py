@@ -68,12 +68,13 @@ class Uploads:
     # --- opening ---
 
     def open(
-        self, buffer: Buffer, batch_id: str, files: Sequence[FileEntry], caller: str = ""
+        self, buffer: Buffer, batch_id: str, files: Sequence[FileEntry], caller: str = "", reference: str = ""
     ) -> tuple[UploadView, bool]:
         """Open the upload of a batch, or return the one of the same files. Returns also: whether it is new.
 
         Args:
             caller: Whose limit of open uploads counts.
+            reference: The id of the run that delivers the batch; "": none.
 
         Raises:
             Problem: `batch-id-used`, `upload-conflict`, `invalid-request`, `too-many-requests`.
@@ -83,7 +84,7 @@ class Uploads:
         entries = [self._announced(buffer, f) for f in files]
         self._require_hashable(entries)
         opened_by = hashlib.sha256(caller.encode()).hexdigest()[:16] if caller else ""
-        record, new = opening.begin(buffer, batch_id, entries, opened_by)
+        record, new = opening.begin(buffer, batch_id, entries, opened_by, reference)
         if new:
             try:
                 self._require_unused(record)
@@ -95,13 +96,13 @@ class Uploads:
         state = self._settled(record)
         if state is UploadState.ABANDONED:
             self._remove(record)  # the request that abandoned it was interrupted
-            return self.open(buffer, batch_id, files, caller)
-        if not record.manifest.announces(entries):
+            return self.open(buffer, batch_id, files, caller, reference)
+        if not record.manifest.announces(entries, reference):
             is_open = state is UploadState.OPEN
             raise Problem(
                 Kind.UPLOAD_CONFLICT,
-                f"An upload of this batch with other files is {'open' if is_open else 'complete'}. Choose another id"
-                + (", or abandon that upload first." if is_open else "."),
+                f"An upload of this batch with other files or another reference is {'open' if is_open else 'complete'}. "
+                "Choose another id" + (", or abandon that upload first." if is_open else "."),
             )
         return self._view(record, state), False
 

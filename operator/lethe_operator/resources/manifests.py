@@ -31,19 +31,30 @@ class Note:
     """Accept batches that the Dataset does not know."""
 
 
-def revert(dataset: str, batch_ids: Sequence[str], note: Note) -> dict[str, Any]:
-    """A Restatement that deletes the rows of batches. Their bytes stay until a vacuum."""
-    return _restatement(dataset, Operation.REVERT, {"batchIds": list(batch_ids)}, note)
+def revert(dataset: str, batch_ids: Sequence[str], note: Note, reference: str = "") -> dict[str, Any]:
+    """A Restatement that deletes the rows of batches. Their bytes stay until a vacuum.
+
+    Args:
+        dataset: Its name.
+        batch_ids: The batches.
+        note: What it says about itself.
+        reference: Instead of ids: of the run of another program that delivered the batches.
+    """
+    return _restatement(dataset, Operation.REVERT, _batches(batch_ids, reference), note)
 
 
-def approve(dataset: str, batch_ids: Sequence[str], note: Note) -> dict[str, Any]:
-    """A Restatement that lets the next consolidation promote batches that checks hold."""
-    return _restatement(dataset, Operation.APPROVE, {"batchIds": list(batch_ids)}, note)
+def approve(dataset: str, batch_ids: Sequence[str], note: Note, reference: str = "") -> dict[str, Any]:
+    """A Restatement that lets the next consolidation promote batches that checks hold. `reference` as in `revert`."""
+    return _restatement(dataset, Operation.APPROVE, _batches(batch_ids, reference), note)
 
 
-def erase_batches(dataset: str, batch_ids: Sequence[str], note: Note) -> dict[str, Any]:
-    """A Restatement that deletes the rows of batches, which then must leave the storage."""
-    return _restatement(dataset, Operation.ERASE, {"batchIds": list(batch_ids)}, note)
+def erase_batches(dataset: str, batch_ids: Sequence[str], note: Note, reference: str = "") -> dict[str, Any]:
+    """A Restatement that deletes the rows of batches, which then must leave the storage. `reference` as in `revert`."""
+    return _restatement(dataset, Operation.ERASE, _batches(batch_ids, reference), note)
+
+
+def _batches(batch_ids: Sequence[str], reference: str) -> dict[str, Any]:
+    return {"selector": {"reference": reference}} if reference else {"batchIds": list(batch_ids)}
 
 
 def erase_records(dataset: str, column: str, secret: str, key: str, note: Note) -> dict[str, Any]:
@@ -180,13 +191,22 @@ def undo(dataset: str, restatement: str, note: Note) -> dict[str, Any]:
 
 
 def replay(
-    dataset: str, batch_ids: Sequence[str], new_batch: str, uri: str, key_columns: Sequence[str], note: Note
+    dataset: str,
+    batch_ids: Sequence[str],
+    new_batch: str,
+    uri: str,
+    key_columns: Sequence[str],
+    note: Note,
+    reference: str = "",
 ) -> dict[str, Any]:
-    """A Restatement that replaces batches, or the rows with equal values in key columns, with a new batch."""
+    """A Restatement that replaces batches, or the rows with equal values in key columns, with a new batch.
+
+    `reference` as in `revert`.
+    """
     replacement: dict[str, Any] = {"batchId": new_batch, "uri": uri}
     if key_columns:
         replacement["keyColumns"] = list(key_columns)
-    ids = {"batchIds": list(batch_ids)} if batch_ids else {}
+    ids = _batches(batch_ids, reference) if batch_ids or reference else {}
     return _restatement(dataset, Operation.REPLAY, {**ids, "replacement": replacement}, note)
 
 

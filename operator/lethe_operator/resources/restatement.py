@@ -75,7 +75,7 @@ class Restatement:
 
     @property
     def batch_ids(self) -> tuple[str, ...]:
-        """The known batch ids. The operator does not know those in a file at spec.batchIdsFrom.uri."""
+        """The known batch ids. The operator does not know those in a file at spec.batchIdsFrom.uri and of spec.selector."""
         return self.listed.ids if isinstance(self.listed, IdList) else self.spec.batch_ids
 
     @property
@@ -109,14 +109,19 @@ class Restatement:
         return self.spec.batch_ids_from.uri if self.spec.batch_ids_from is not None else ""
 
     @property
+    def has_unread_ids(self) -> bool:
+        """Whether only its run finds out which batches it concerns."""
+        return bool(self.list_uri or self.spec.reference)
+
+    @property
     def list_sha256(self) -> str:
         """SHA-256 of the list in spec.batchIdsFrom when it was first read; "": it was not read yet."""
         return self._list_in_status.sha256 or ""
 
     @property
     def batches(self) -> int:
-        """The number of batches that it names; the largest possible number if they are in a file that no run has read yet."""
-        listed = self._list_in_status.count or (LISTED_IDS_AT_MOST if self.list_uri else 0)
+        """The number of batches that it names; the largest possible number if no run has found them out yet."""
+        listed = self._list_in_status.count or (LISTED_IDS_AT_MOST if self.has_unread_ids else 0)
         return len(self.batch_ids) or listed
 
     @property

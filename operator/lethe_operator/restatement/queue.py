@@ -172,7 +172,7 @@ class _GroupBuilder:
 
 def document_bytes(r: Restatement) -> int:
     """An upper estimate of the size of a Restatement in the run's document, in bytes."""
-    texts = [r.spec.reason, r.list_uri, *r.batch_ids]
+    texts = [r.spec.reason, r.list_uri, r.spec.reference, *r.batch_ids]
     if r.spec.replacement is not None:
         replacement = r.spec.replacement
         texts += [replacement.batch_id, replacement.uri, *replacement.key_columns, replacement.op_column]
@@ -241,7 +241,7 @@ def bytes_of(restatement: Restatement, world: Observation) -> int:
     redacts = restatement.spec.redact is not None and not restatement.spec.dry_run
     if not (restatement.added_batch_id or redacts) or not isinstance(world.table, TableView):
         return 0
-    if restatement.list_uri:  # the batches are unknown; the table's size is the upper limit
+    if restatement.has_unread_ids:  # the batches are unknown; the table's size is the upper limit
         return world.table.total_bytes
     batches = world.table.ledger.batches
     some = restatement.sized_by
@@ -253,7 +253,7 @@ def _what(members: list[Restatement]) -> str:
     spec = members[0].spec
     dry = "dry run of " if spec.dry_run else ""
     if len(members) > 1:
-        most = "at most " if any(r.list_uri and not r.list_sha256 for r in members) else ""
+        most = "at most " if any(r.has_unread_ids and not r.list_sha256 for r in members) else ""
         batches = sum(r.batches for r in members)
         return f"{dry}{len(members)} Restatements of {most}{batches} batches, the first of them {members[0].meta.name}"
     if spec.rows is not None:
@@ -261,6 +261,8 @@ def _what(members: list[Restatement]) -> str:
         by = f"the {'columns' if len(columns) > 1 else 'column'} {', '.join(columns)}"
         return f"{dry}Restatement {members[0].meta.name}: {spec.operation} of records by {by}"
     which = [f"the batches in {members[0].list_uri}" if members[0].list_uri else f"{members[0].batches} batches"]
+    if spec.reference:
+        which = [f"the batches of {spec.reference!r}"]
     if spec.replacement is not None and spec.replacement.key_columns:
         rows = f"rows by {', '.join(spec.replacement.key_columns)}"
         which = [*which, rows] if members[0].batches else [rows]

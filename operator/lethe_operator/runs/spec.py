@@ -208,6 +208,7 @@ def _request(restatement: Restatement, undoes: str, lookups: Mapping[str, Datase
         batch_ids_sha256=restatement.listed.sha256
         if isinstance(restatement.listed, IdList)
         else restatement.list_sha256,
+        reference=spec.reference,
         unknown_batches=spec.unknown_batches or UnknownBatches.REFUSE,
         rows=_rows(restatement, lookups),
         redact=_redaction(restatement),

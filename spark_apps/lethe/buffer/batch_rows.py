@@ -44,6 +44,8 @@ class BatchRow:
     """Why the Restatement was requested, as all that follows."""
     ticket: str | None = None
     requested_by: str | None = None
+    reference: str | None = None
+    """The id of the run of another program that delivered it."""
 
 
 def row_of(entry: BatchEntry, provenance: Provenance | None = None) -> BatchRow:
@@ -71,6 +73,7 @@ def row_of(entry: BatchEntry, provenance: Provenance | None = None) -> BatchRow:
         reason=asked.reason or None,
         ticket=asked.ticket or None,
         requested_by=asked.requested_by or None,
+        reference=entry.reference,
     )
 
 

@@ -47,6 +47,12 @@ class BufferedBatch:
         return tuple(o for o in self.objects if is_data(o.key, self.folder))
 
     @property
+    def marker(self) -> BufferedObject | None:
+        """The `_SUCCESS` marker of a folder; None: it is not complete, or the batch is a file."""
+        uri = f"{self.folder}/{names.SUCCESS_MARKER}"
+        return next((o for o in self.objects if o.key == uri), None)
+
+    @property
     def fingerprint(self) -> str:
         """A hash of the keys, sizes and ETags of the data objects. The `_SUCCESS` marker does not change it."""
         return fingerprint(self.data_objects)

@@ -6,7 +6,7 @@ unchanged since are deleted.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -78,6 +78,8 @@ class WrittenFiles:
     in_table: bool = (
         False  # another writer has already added the files to the table, and only the ledger entries are missing
     )
+    references: Mapping[str, str] = field(default_factory=dict)
+    """The references that the deliveries of batches named, also of refused and held ones, by batch id."""
 
 
 @dataclass(frozen=True)
@@ -138,12 +140,21 @@ def plan_publication(
             objects=b.objects,
             partitions=(written.partitions or {}).get(b.id),
             registered=b.registered,
+            reference=written.references.get(b.id),
         )
         for b in (written.batches[i] for i in promotion.promote)
     ]
     judged = get_many(ledger.batches, refused)
     entries += [
-        BatchEntry(i, found.state, run, now, refusal=found.refusal, objects=found.objects)
+        BatchEntry(
+            i,
+            found.state,
+            run,
+            now,
+            refusal=found.refusal,
+            objects=found.objects,
+            reference=written.references.get(i),
+        )
         for i, found in refused.items()
         if _is_news(judged.get(i), found)
     ]

@@ -15,6 +15,7 @@ from lethe.base.ids import (
 )
 from lethe.base.objects import ListedObject
 from lethe.buffer.layout import OBJECTS_AT_MOST, is_data, path_problem
+from lethe.buffer.reference import INVALID_REFERENCE, marker_of, require_reference
 from lethe.contract.settings import BufferLayout
 from lethe.ledger.ledger import BatchEntry, BatchState
 from lethe.uri import KEY_BYTES, NAME_BYTES, bucket_and_key, is_local
@@ -41,6 +42,13 @@ class BufferUpload:
     """The files of the batch, by the URI of the object."""
     marker: str
     """The URI of what completes the batch, written last; "": the only file completes it."""
+    reference: str = ""
+    """The id of the run that delivers the batch; "": none."""
+
+    @property
+    def marker_content(self) -> bytes:
+        """What to write to `marker`."""
+        return marker_of(self.reference)
 
     @property
     def bytes(self) -> int:
@@ -63,13 +71,23 @@ def data_files(files: Iterable[LocalFile]) -> list[LocalFile]:
 
 
 def plan_upload(
-    buffer_uri: str, layout: BufferLayout, batch_column: str, batch_id: str, files: Sequence[LocalFile]
+    buffer_uri: str,
+    layout: BufferLayout,
+    batch_column: str,
+    batch_id: str,
+    files: Sequence[LocalFile],
+    reference: str = "",
 ) -> BufferUpload:
     """Say which file becomes which object.
 
+    Args:
+        reference: The id of the run that delivers the batch; "": none.
+
     Raises:
-        InputError: `NoDataFiles`, `TooManyFiles`, `SeveralFiles`, `UnusableName`, `NameTooLong`.
+        InputError: `NoDataFiles`, `TooManyFiles`, `SeveralFiles`, `UnusableName`, `NameTooLong`, `InvalidReference`.
     """
+    if reference:
+        require_reference(reference, f"batch {batch_id}")
     if not files:
         raise InputError(
             "NoDataFiles", "the folder has no data file. Names that begin with _ or . are markers and unfinished files."
@@ -89,8 +107,14 @@ def plan_upload(
             folder = f"{root}/{batch_folder(batch_column, batch_id)}"
             objects = {f"{folder}/{f.path}": f for f in files}
             _require_short_names([*objects, f"{folder}/{names.SUCCESS_MARKER}"])
-            return BufferUpload(batch_id, folder, objects, f"{folder}/{names.SUCCESS_MARKER}")
+            return BufferUpload(batch_id, folder, objects, f"{folder}/{names.SUCCESS_MARKER}", reference)
         case BufferLayout.FILE:
+            if reference:
+                raise InputError(
+                    INVALID_REFERENCE,
+                    f"batch {batch_id}: with spec.buffer.layout {BufferLayout.FILE} a batch has no {names.SUCCESS_MARKER}, which "
+                    "would name its reference. Put the batch without a reference, or use the layout Directory.",
+                )
             if len(files) > 1:
                 raise InputError(
                     "SeveralFiles",

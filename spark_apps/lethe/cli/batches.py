@@ -28,7 +28,7 @@ from lethe.ledger.ledger import Ledger, get_many
 from lethe.restatement.plan import provenances
 
 _HEADERS: Final = ("BATCH", "STATE", "ROWS", "TIME", "SNAPSHOT", "TOMBSTONED", "BY")
-_WIDE: Final = ("BYTES", "OBJECTS", "RUN", "REQUESTED BY", "TICKET", "REASON")
+_WIDE: Final = ("BYTES", "OBJECTS", "RUN", "REFERENCE", "REQUESTED BY", "TICKET", "REASON")
 _OPTIONAL: Final = ("TOMBSTONED", "SNAPSHOT", "TIME", "ROWS")
 _CHANGE_HEADERS: Final = (
     "TIME",
@@ -37,6 +37,7 @@ _CHANGE_HEADERS: Final = (
     "SNAPSHOT",
     "TOMBSTONED",
     "BY",
+    "REFERENCE",
     "REQUESTED BY",
     "TICKET",
     "REASON",
@@ -104,7 +105,7 @@ def _row(b: BatchRow, hidden: bool) -> list[str]:
 
 def _wide(b: BatchRow, provenance: Provenance | None) -> list[str]:
     asked = provenance or Provenance()
-    row = [number_text(b.bytes), number_text(b.objects), b.run_id or ""]
+    row = [number_text(b.bytes), number_text(b.objects), b.run_id or "", b.reference or ""]
     return [*row, asked.requested_by, asked.ticket, asked.reason]
 
 
@@ -170,6 +171,7 @@ def _document(b: BatchRow, hidden: frozenset[str], provenance: Provenance | None
         "requestedBy": asked.requested_by or None,
         "ticket": asked.ticket or None,
         "reason": asked.reason or None,
+        "reference": b.reference,
     }
 
 
@@ -199,12 +201,12 @@ def history(table: str, batch: str, output: str, batch_column: str) -> None:
                 number_text(c["snapshot_id"]),
                 "yes" if c["tombstoned"] else "no",
                 _who(c),
-                *(c[name] or "" for name in ("requested_by", "ticket", "reason")),
+                *(c[name] or "" for name in ("reference", "requested_by", "ticket", "reason")),
             ]
             for c in changes
         ],
         right=("ROWS", "SNAPSHOT"),
-        optional=("TOMBSTONED", "SNAPSHOT", "ROWS"),
+        optional=("TOMBSTONED", "SNAPSHOT", "ROWS", "REFERENCE"),
     )
 
 

@@ -17,6 +17,7 @@ _OPTIONAL_AND_IMMUTABLE: Final = (
     "subject",
     "batchIds",
     "batchIdsFrom",
+    "selector",
     "unknownBatches",
     "replacement",
     "undoes",
@@ -74,6 +75,15 @@ class BatchIdsFrom(ApiModel):
     config_map_key_ref: ConfigMapKey | None = None
     uri: Uri = ""
     """URI of a text file that the FileIO of the table's catalog can read. The run reads it, the operator does not."""
+
+
+class BatchSelector(ApiModel):
+    """Selects batches by their delivery, when the Restatement is carried out."""
+
+    reference: Text
+    """The id of the run of another program that delivered the batches, as it named it: a DAG run, a load of dlt, an agent.
+    Selects all of its batches that the operation can change, in the table and, unless the operation is Approve, in the buffer.
+    """
 
 
 class ReplacementSpec(ApiModel):
@@ -331,18 +341,24 @@ class RestatementSpec(ApiModel):
             ".subject",
         ),
         Rule(
-            "!(self.operation in ['Replay', 'Revert', 'Approve']) || has(self.batchIds) != has(self.batchIdsFrom) || "
+            "!(self.operation in ['Replay', 'Revert', 'Approve']) || "
+            "(has(self.batchIds) ? 1 : 0) + (has(self.batchIdsFrom) ? 1 : 0) + (has(self.selector) ? 1 : 0) == 1 || "
             "(self.operation == 'Replay' && has(self.replacement) && has(self.replacement.keyColumns) && "
-            "!has(self.batchIds))",
-            "exactly one of batchIds and batchIdsFrom is required when operation is Replay, Revert or Approve, at most one "
-            "with replacement.keyColumns",
+            "!has(self.batchIds) && !has(self.batchIdsFrom) && !has(self.selector))",
+            "exactly one of batchIds, batchIdsFrom and selector is required when operation is Replay, Revert or Approve, at most "
+            "one with replacement.keyColumns",
             ".batchIds",
         ),
         Rule(
             "!(self.operation in ['Erase', 'Redact']) || (has(self.rows) ? 1 : 0) + (has(self.batchIds) ? 1 : 0) "
-            "+ (has(self.batchIdsFrom) ? 1 : 0) + (has(self.subject) ? 1 : 0) == 1",
-            "exactly one of rows, batchIds, batchIdsFrom and subject is required when operation is Erase or Redact",
+            "+ (has(self.batchIdsFrom) ? 1 : 0) + (has(self.selector) ? 1 : 0) + (has(self.subject) ? 1 : 0) == 1",
+            "exactly one of rows, batchIds, batchIdsFrom, selector and subject is required when operation is Erase or Redact",
             ".rows",
+        ),
+        Rule(
+            "!(self.operation in ['Redact', 'Undo']) || !has(self.selector)",
+            "selector is allowed only when operation is Replay, Revert, Erase or Approve",
+            ".selector",
         ),
         Rule(
             "self.operation != 'Undo' || (!has(self.batchIds) && !has(self.batchIdsFrom))",
@@ -386,6 +402,7 @@ class RestatementSpec(ApiModel):
     batch_ids: Annotated[tuple[Text, ...], items(1, 1000, kind="set")] = ()
     """The batches to replace, revert, erase, redact or approve."""
     batch_ids_from: BatchIdsFrom | None = None
+    selector: BatchSelector | None = None
     # No default: the API server would write it into stored objects, and their keys in the ledger would change.
     unknown_batches: UnknownBatches | None = None
     """What happens if the ledger, the data files and the buffer know one of the batch ids not. Refuse, also if unset: the
@@ -426,6 +443,11 @@ class RestatementSpec(ApiModel):
     """Delete this resource this many seconds after it succeeded or failed, but not before its erasure is verified
     (condition Erased), if there is one. If unset, the resource is kept. The ledger keeps the result in any case.
     """
+
+    @property
+    def reference(self) -> str:
+        """The run whose batches it concerns; "": it names batches or records."""
+        return self.selector.reference if self.selector is not None else ""
 
     @property
     def dataset(self) -> str:

@@ -166,7 +166,7 @@ class RequestResult(Recorded):
     unknown_batch_ids: tuple[
         str, ...
     ] = ()  # the first of them; empty for a list by reference, whose lines are not shown
-    batch_ids_count: int | None = None  # of a list by reference; None: there is none
+    batch_ids_count: int | None = None  # of a list by reference, or of a selector; None: there is none
     batch_ids_sha256: str | None = None  # of a list by reference; None: there is none
     already_deleted_batch_ids_count: int = 0  # batches that earlier requests had deleted
     replacement_withheld: bool | None = None  # True: its rows are not added; an earlier request deleted its batch id

@@ -337,6 +337,8 @@ class RestatementRequest(Document):
     """Of a file with the batch ids, one per line; "": there is none."""
     batch_ids_sha256: str = ""
     """Of a list by reference, when it was first read; "": not read yet, or no list."""
+    reference: str = ""
+    """Its batches are those that the run of another program with this id delivered; "": it names them."""
     unknown_batches: UnknownBatches = UnknownBatches.REFUSE
     """Whether it may name batches that the Dataset does not know."""
     rows: RowsRef | None = None

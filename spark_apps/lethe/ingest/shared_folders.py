@@ -40,6 +40,11 @@ class BufferClaims:
         self._layout = layout
         self._store = store
 
+    @property
+    def store(self) -> ObjectStore:
+        """The store of the buffer."""
+        return self._store
+
     def folders(self, on_object: Callable[[], None]) -> Iterator[BufferedBatch | NoBatch]:
         """List batches, complete or not, and other folders and files, in the order of the store. Duplicate ids are not detected.
 

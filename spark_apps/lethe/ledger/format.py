@@ -376,6 +376,7 @@ BATCHES: PartFormat[str, BatchEntry] = PartFormat(
                 },
                 {"name": "evictBy", **_optional(_TIME), "field-id": 18},
                 {"name": "registered", **_optional("boolean"), "field-id": 19},
+                {"name": "reference", **_optional("string"), "field-id": 21},
             ],
         }
     ),
@@ -394,6 +395,7 @@ BATCHES: PartFormat[str, BatchEntry] = PartFormat(
         "partitions": None if b.partitions is None else list(b.partitions),
         "evictBy": b.evict_by,
         "registered": b.registered or None,
+        "reference": b.reference,
     },
     lambda r: BatchEntry(
         id=r["id"],
@@ -410,6 +412,7 @@ BATCHES: PartFormat[str, BatchEntry] = PartFormat(
         partitions=None if r["partitions"] is None else tuple(r["partitions"]),
         evict_by=r["evictBy"],
         registered=bool(r["registered"]),
+        reference=r["reference"],
     ),
     lambda b: b.id,
     str,

@@ -140,6 +140,8 @@ class BatchEntry:
     """When the bytes of a deleted batch must be gone; None: no deadline."""
     registered: bool = False
     """Its objects are data files of the table, so retention does not delete them."""
+    reference: str | None = None
+    """The id of the run of another program that delivered it, as the producer named it; None: it named none."""
 
     @property
     def blocks_promotion(self) -> bool:

@@ -22,6 +22,7 @@ from lethe.files.bounds import FileBounds, split_by_bounds
 from lethe.ledger.ledger import Delta, Ledger, RequestEntry, get_many
 from lethe.ledger.overlay import Folding
 from lethe.restatement.plan import ErasedRows, PlanScope, ReplacementRows, Restated, name_of, plan_restatement, recalled
+from lethe.restatement.selection import with_candidates, with_selected
 
 T = TypeVar("T")
 Thing: TypeAlias = Hashable
@@ -221,6 +222,7 @@ def plan_group(
         LedgerError: An error that no request causes.
         TableError: An error that no request causes.
     """
+    requests = with_candidates(requests, scope.deliveries)
     _fetch(ledger, requests, scope.field_id)
     folding = Folding(ledger, scope.run)
     results: dict[str, RequestResult] = {}
@@ -241,6 +243,8 @@ def plan_group(
         if out is None:
             rows = findings.written.get(request.key, _TO_COME)
             try:
+                if request.key not in ledger.requests:
+                    request = with_selected(folding.ledger, request, scope.deliveries)
                 planned = plan_restatement(folding.ledger, request, scope, rows, findings.erased.get(request.key))
             except (LedgerError, TableError):
                 raise  # it concerns all requests: a user must repair the ledger or accept the table
@@ -382,6 +386,7 @@ def plan_dry_run(
 
     Args:
         files: The live data files of the head.
+        request: If it names a run, it may have the batches of the run already.
         searched: For an Erase or a Redact by records: the data files that may contain one of the values; None: any other request.
 
     Returns:
@@ -392,6 +397,8 @@ def plan_dry_run(
         TableError: An error that no request causes.
     """
     try:
+        if request.reference and not request.batch_ids and request.key not in ledger.requests:
+            request = with_selected(ledger, request, scope.deliveries)
         planned = plan_restatement(ledger, request, scope)
     except (LedgerError, TableError):
         raise

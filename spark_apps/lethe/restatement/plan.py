@@ -24,6 +24,7 @@ from lethe.ledger.tombstone import (
     Erasure,
     Tombstone,
 )
+from lethe.restatement.selection import NONE_DELIVERED, Deliveries
 from lethe.restatement.unknown import refuse_absent, refuse_unknown
 
 KEY_BYTES_AT_LEAST: Final = 16
@@ -335,6 +336,8 @@ class PlanScope:
     """Batch ids of the requests that data files might contain by their bounds; their rows may be older than the ledger."""
     absent: Collection[str] = ()
     """Batch ids that are neither in the data files nor in the buffer, as far as the caller has looked."""
+    deliveries: Deliveries = NONE_DELIVERED
+    """The batches of the runs that requests name. `known` is of the ledger on which they are planned."""
 
 
 @dataclass(frozen=True)
@@ -516,7 +519,16 @@ def plan_restatement(
     entries = [
         _taken_back(
             known_batches.get(i),
-            BatchEntry(i, state, run, now, restatement=request.key, replaced_by=replaced_by, evict_by=evict_by),
+            BatchEntry(
+                i,
+                state,
+                run,
+                now,
+                restatement=request.key,
+                replaced_by=replaced_by,
+                evict_by=evict_by,
+                reference=request.reference or None,
+            ),
         )
         for i in ids
     ]
@@ -553,7 +565,7 @@ def plan_restatement(
         unknown_batch_ids_count=len(unknown),
         # Lines of a list by reference are not shown: the reference may name the wrong file by mistake.
         unknown_batch_ids=() if request.batch_ids_sha256 else unknown[:LISTED_AT_MOST],
-        batch_ids_count=len(ids) if request.batch_ids_sha256 else None,
+        batch_ids_count=len(ids) if request.batch_ids_sha256 or request.reference else None,
         batch_ids_sha256=request.batch_ids_sha256 or None,
         already_deleted_batch_ids_count=sum(
             b.blocks_promotion and b.state is not BatchState.PROMOTED for b in known_batches.values()
@@ -593,7 +605,7 @@ def _approve(ledger: Ledger, request: RestatementRequest, field_id: int, run: st
         succeeded=True,
         operation=request.operation,
         committed_time=now,
-        batch_ids_count=len(ids) if request.batch_ids_sha256 else None,
+        batch_ids_count=len(ids) if request.batch_ids_sha256 or request.reference else None,
         batch_ids_sha256=request.batch_ids_sha256 or None,
     )
     approved = tuple(replace(known[i], run=run, time=now, restatement=request.key) for i in ids)

@@ -11,7 +11,16 @@ from typing import Any, Final
 
 FAILED: Final = frozenset({"Failed", "RolledBack"})
 """The phases of what is not part of the table, although somebody wants it."""
-_SELECTION: Final = ("operation", "batchIds", "batchIdsFrom", "rows", "undoes", "subject", "datasetSelector")
+_SELECTION: Final = (
+    "operation",
+    "batchIds",
+    "batchIdsFrom",
+    "selector",
+    "rows",
+    "undoes",
+    "subject",
+    "datasetSelector",
+)
 
 
 @dataclass(frozen=True, slots=True)

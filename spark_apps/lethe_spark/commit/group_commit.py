@@ -16,11 +16,12 @@ from lethe.contract.result import LEGAL_HOLD, RequestResult, RestatementGroupRes
 from lethe.contract.run import RestatementRequest, RunSpec
 from lethe.contract.settings import UnknownBatches
 from lethe.files.native_deletes import with_purged
-from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger
+from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger, get_many
 from lethe.ledger.lineage import shown_again_since
-from lethe.ledger_store import all_batches
+from lethe.ledger_store import all_batches, delivered
 from lethe.restatement.group import GroupFindings, GroupPlan, plan_group, set_aside
 from lethe.restatement.plan import ErasedRows, PlanScope, ReplacementRows
+from lethe.restatement.selection import Deliveries, references_of
 from lethe.restatement.unknown import unknown_ids_of
 
 from lethe_spark.commit.ledger_commit import Attempts, Committed, Intent, NothingToCommit, commit_on_ledger, discard
@@ -40,6 +41,9 @@ Find: TypeAlias = Callable[[Sequence[str], Base], Collection[str]]
 """The ids, of those that the ledger does not know, of which the data files hold rows."""
 ListIds: TypeAlias = Callable[[], Collection[str] | Verdict]
 """The ids of the batches in the buffer, complete or not, or why it cannot be listed."""
+FindWaiting: TypeAlias = Callable[[Ledger, Collection[str]], Mapping[str, Collection[str]] | Verdict]
+"""The ids of complete batches in the buffer that the ledger lets promote, by their references, of which some are wanted; or why
+the buffer cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,7 @@ class GroupCommit:
     write: Write
     find: Find
     list_ids: ListIds
+    find_waiting: FindWaiting
     eraser: Eraser
     masker: NativeMasker
     aside: Mapping[str, RequestResult] = field(default_factory=dict)
@@ -150,7 +155,10 @@ class GroupCommit:
         # The loop reads the ledger after the buffer was listed: a batch that was promoted in between is in that ledger.
         absent, unlisted = look_for(base.ledger, self.requests, in_files, self.list_ids)
         aside |= unlisted
-        scope = PlanScope(self.context.run_id, datetime.now(UTC), base.field_id, in_files, absent)
+        waiting, unread = waiting_of(base.ledger, self.requests, self.find_waiting)
+        aside |= unread
+        deliveries = Deliveries(waiting=waiting)
+        scope = PlanScope(self.context.run_id, datetime.now(UTC), base.field_id, in_files, absent, deliveries)
         while lost < WRITES:
             # Plan before any data is written, so that requests that are done or refused cost no write.
             base = observe_base(self.context, self.table, base)
@@ -266,7 +274,9 @@ class GroupCommit:
         ids = {r.key: r.replacement.batch_id for r in self.requests if r.replacement}
         partitions = base.partitions_of(written.files, [ids[key] for key in written.rows]) if written.rows else {}
         rows = {key: replace(replacement, partitions=partitions[ids[key]]) for key, replacement in written.rows.items()}
-        scope = replace(scope, now=datetime.now(UTC), field_id=base.field_id)
+        known = delivered(base.ledger.batches, references_of(self.requests))
+        deliveries = replace(scope.deliveries, known=known)
+        scope = replace(scope, now=datetime.now(UTC), field_id=base.field_id, deliveries=deliveries)
         findings = GroupFindings(rows, {**aside, **self._unlisted(base)}, erased.rows)
         return plan_group(base.ledger, self.requests, scope, findings, masking=self.masker.native is not None)
 
@@ -324,6 +334,22 @@ def look_for(
     if not isinstance(listed, Verdict):
         return sought.difference(listed), {}
     return frozenset(), {r.key: set_aside(r, listed) for r in strict if not sought.isdisjoint(r.batch_ids)}
+
+
+def waiting_of(
+    ledger: Ledger, requests: Sequence[RestatementRequest], find_waiting: FindWaiting
+) -> tuple[Mapping[str, Collection[str]], dict[str, RequestResult]]:
+    """Look in the buffer for batches of the runs that requests name. The buffer is listed only if one names a run.
+
+    Returns:
+        The ids by reference, and the results of requests for which the buffer cannot be read, by key.
+    """
+    done = get_many(ledger.requests, [r.key for r in requests if r.reference])
+    naming = [r for r in requests if r.reference and r.key not in done]
+    found = find_waiting(ledger, references_of(naming)) if naming else {}
+    if not isinstance(found, Verdict):
+        return found, {}
+    return {}, {r.key: set_aside(r, found) for r in naming}
 
 
 def result_of(

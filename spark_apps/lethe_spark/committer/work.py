@@ -6,7 +6,7 @@ and finds in the ledger that it is done.
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -44,6 +44,7 @@ from lethe.ingest.buffer_files import reading_failure
 from lethe.ingest.buffer_store import BufferAway, FileTask
 from lethe.ingest.registrable import FOOTER_TOO_LARGE, Footer, FooterReader
 from lethe.kube import NotFound
+from lethe.ledger.ledger import Ledger
 from lethe.logs import about
 from lethe.search.batch_column import NO_CACHE, ColumnCache
 from lethe.search.batches import BatchSearch, Searched, SearchError, search_within
@@ -56,7 +57,7 @@ from lethe_spark.commit.table_state import Base, check_and_observe, is_settled
 from lethe_spark.committer.reports import KEY as PROGRESS
 from lethe_spark.committer.reports import LoggedPhases, Reporting
 from lethe_spark.jobs.clean_up import anchored, finished, reanchor_and_mask
-from lethe_spark.jobs.consolidation.gather import WrittenBatches, buffered_ids, claim_buffer
+from lethe_spark.jobs.consolidation.gather import WrittenBatches, buffered_ids, claim_buffer, waiting_deliveries
 from lethe_spark.jobs.consolidation.promote import promote, register
 from lethe_spark.jvm.standalone_jvm import JvmCatalog, SmallJvm
 from lethe_spark.jvm.table import IcebergTable
@@ -78,6 +79,8 @@ DOCUMENTS_AT_MOST: Final = 4 * 1024 * 1024
 """The most characters of JSON that describe the files to Iceberg. Java keeps about as many bytes until the commit."""
 LIVE_FILES_AT_MOST: Final = 10_000
 """The most live files of a table that other writers may have written to: the run compares its files with all of them."""
+BATCHES_AT_MOST: Final = 100_000
+"""The most batches of a ledger that the process searches for those of a run: it reads them all, in about two seconds."""
 REFUSED_BYTES_AT_MOST: Final = 1024**3
 """The most bytes of refused files, which the run copies out of the buffer before it ends."""
 _OF_CREDENTIALS: Final = frozenset({"AccessDenied", "BufferNotFound", "StorageRefused"})
@@ -510,7 +513,8 @@ def restate(
     """
     requests = tuple({r.key: r for r in restatement.requests}.values())
     masker = masker_of(context, table, restatement, columns)
-    group = GroupCommit(context, table, requests, _write, _find, partial(_list_ids, context), _NoEraser(), masker)
+    list_ids, find_waiting = partial(_list_ids, context), partial(_find_waiting, context)
+    group = GroupCommit(context, table, requests, _write, _find, list_ids, find_waiting, _NoEraser(), masker)
     return result_of(context.spec, requests, group.carry_out(), masker.postponed)
 
 
@@ -579,3 +583,18 @@ def _list_ids(context: Run) -> frozenset[str]:
     """
     with _job_for_buffer():
         return buffered_ids(context, _listing_limit())
+
+
+def _find_waiting(context: Run, ledger: Ledger, references: Collection[str]) -> dict[str, set[str]]:
+    """The batches of these runs in the buffer.
+
+    Raises:
+        NeedsSpark: The ledger or the buffer is large, or anything is wrong with the buffer.
+        TransientError: The store does not answer.
+    """
+    if len(ledger.batches) > BATCHES_AT_MOST:
+        raise NeedsSpark(
+            f"the ledger has {len(ledger.batches)} batches, and the committer searches at most {BATCHES_AT_MOST}"
+        )
+    with _job_for_buffer():
+        return waiting_deliveries(context, ledger, references, _listing_limit())

@@ -127,6 +127,19 @@ def test_rows_that_no_ledger_knows_are_found_without_spark(story: Story, namespa
     assert story.rows_at() == of_batches(*ALL) + Counter[Row]({(None, 501, 1): 1})
 
 
+def test_what_a_run_delivered_is_reverted_also_in_the_buffer(story: Story, namespace: Namespace) -> None:
+    for batch_id in ("E", "W"):
+        story.put(batch_id)
+        (story.folder(batch_id) / names.SUCCESS_MARKER).write_text('{"reference": "dag-7"}')
+    story.consolidate("E")
+
+    result = namespace.carried_out(story.restatement(a_request("by-run", batch_ids=(), reference="dag-7")))
+
+    assert (result.outcome, result.requests[0].batch_ids_count) == ("Committed", 2)
+    assert {i: s for i, s in story.states().items() if i in "EW"} == {"E": "reverted", "W": "reverted"}
+    story.check_reads(of_batches(*ALL))
+
+
 def test_a_head_of_another_writer_gets_a_ledger(story: Story, namespace: Namespace) -> None:
     story.revert("A")
     story.append_as_foreign_writer("A")

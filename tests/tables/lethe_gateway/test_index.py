@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.batches_table import ADDED, read_rows
+from lethe.batches_table import REQUESTED, read_rows
 from lethe.buffer.batch_rows import STATES, BatchRow
 from lethe.contract.result import ErasureOutcome
 from lethe.ledger.ledger import BatchState
@@ -85,7 +85,7 @@ def table(catalog: Catalog) -> Table:
 
 def shown(catalog: Catalog) -> list[BatchRow]:
     """The rows of the table of batches, in the order of pages, without what the index has in its requests."""
-    rows = [replace(r, **dict.fromkeys(ADDED)) for r in read_rows(catalog.load_table(BATCHES))]
+    rows = [replace(r, **dict.fromkeys(REQUESTED)) for r in read_rows(catalog.load_table(BATCHES))]
     return sorted(rows, key=lambda r: (r.state_time, r.batch_id.encode()), reverse=True)
 
 

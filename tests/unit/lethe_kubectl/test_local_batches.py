@@ -90,7 +90,7 @@ def test_the_gateway_takes_folders_only(tmp_path: Path) -> None:
         GatewayClient("http://127.0.0.1:1", "token") as client,
         pytest.raises(InputError, match="NeedsFolder"),
     ):
-        put_through(client, "flights", LocalBatch("a", paths=(tmp_path / "x.csv",)))
+        put_through(client, "flights", "", LocalBatch("a", paths=(tmp_path / "x.csv",)))
 
 
 def outcome(batch: LocalBatch) -> Outcome:

@@ -4,7 +4,7 @@ The run repeats the operator's checks before it reads, moves or deletes anything
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -32,8 +32,9 @@ from lethe.guards.claim import (
     rejected,
 )
 from lethe.iceberg import catalogs
+from lethe.ingest.references import NamedReferences, find_waiting, read_references
 from lethe.ingest.shared_folders import Adopted, BufferClaims, around, open_buffer, read_claim, take_claim
-from lethe.ledger.ledger import BatchEntry, apart, get_many
+from lethe.ledger.ledger import BatchEntry, Ledger, apart, get_many
 from lethe.storage.object_store import DENIED, NO_BUCKET, StoreError, open_store
 from lethe.uri import names_place
 
@@ -95,6 +96,30 @@ def buffered_ids(context: Run, on_object: Callable[[], None] = ignored) -> froze
     context.step("before-look")
     with words_of(context):
         return _opened(context).ids(on_object)
+
+
+def waiting_deliveries(
+    context: Run, ledger: Ledger, references: Collection[str], on_object: Callable[[], None] = ignored
+) -> dict[str, set[str]]:
+    """The complete batches in the run's buffer that runs of other programs delivered, and that may be promoted yet.
+
+    Args:
+        ledger: Which batches are promoted or taken back already: their markers are not read.
+        references: Of these runs.
+        on_object: As in `list_buffer`.
+
+    Returns:
+        The ids by reference.
+
+    Raises:
+        InputError: BufferLocal, UnsupportedScheme.
+        TransientError: BufferNotFound, AccessDenied.
+        Exception: What the store raises.
+    """
+    _refuse_local(context)
+    context.step("before-look")
+    with words_of(context):
+        return find_waiting(_opened(context), apart(ledger.batches), references, on_object)
 
 
 def _opened(context: Run) -> BufferClaims:
@@ -229,6 +254,8 @@ class WrittenBatches:
     """Ids of refused batches of which the buffer still holds objects."""
     registers: Any = field(default=None, repr=False)
     """Register mode: Iceberg's list of the producers' files. None: Lethe wrote the files."""
+    references: Mapping[str, str] = field(default_factory=dict)
+    """The references that the deliveries of batches name, by batch id."""
     refused_before: Mapping[str, BatchEntry] = field(default_factory=dict)
     """Register mode: the ledger's entries when the files were read, by batch id."""
     waiting: tuple[BatchRow, ...] | None = None
@@ -257,10 +284,12 @@ class GatheredBatches:
     """Complete batches with data files, by batch id."""
     missing: Mapping[str, str]
     """Why requested batches are not there, by id."""
-    mixed: Mapping[str, JudgedBatch]
-    """Refused, because they contain refused objects and new ones; by batch id."""
+    unusable: Mapping[str, JudgedBatch]
+    """Refused before their files are read, by batch id: they contain refused objects and new ones, or an invalid reference."""
     found: SelectedBatches
     """The whole result of the listing."""
+    references: Mapping[str, str]
+    """The references that the deliveries of the batches name, by batch id."""
 
 
 def gather(
@@ -278,9 +307,24 @@ def gather(
     whole = {i: b for i, b in selected.batches.items() if b.data_objects}
     missing = {i: NO_DATA if i in selected.batches else NOT_THERE for i in sorted(requested_ids - whole.keys())}
     context.reporter.phase(Phase.READING, f"{len(whole)} batches, {sum(b.bytes for b in whole.values())} bytes")
-    mixed = _mixed(context, whole, selected.entries)
+    unusable = _mixed(context, whole, selected.entries)
+    named = _references(context, [b for i, b in whole.items() if i not in unusable])
+    unusable |= {i: JudgedBatch(e.verdict, whole[i].data_objects) for i, e in named.invalid.items()}
+    missing |= dict.fromkeys(sorted(named.gone), NOT_THERE)
     context.step("after-list")
-    return GatheredBatches({i: b for i, b in whole.items() if i not in mixed}, missing, mixed, selected)
+    usable = {i: b for i, b in whole.items() if i not in unusable and i not in named.gone}
+    return GatheredBatches(usable, missing, unusable, selected, named.references)
+
+
+def _references(context: Run, batches: Sequence[BufferedBatch]) -> NamedReferences:
+    """The references that the markers of these batches name.
+
+    Raises:
+        TransientError: AccessDenied.
+        Exception: What the store raises.
+    """
+    with words_of(context):
+        return read_references(open_store(context.spec.buffer.uri, context.catalog_properties), batches)
 
 
 def _without_tables(context: Run, on_object: Callable[[], None]) -> Iterator[BufferedBatch | NoBatch]:

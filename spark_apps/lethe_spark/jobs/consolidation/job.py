@@ -110,11 +110,12 @@ def _write(context: RunContext, table: SparkTable, base: Base, batch_ids: Iterab
     written = WrittenBatches(
         files,
         batches,
-        {**refused, **gathered.mixed},
+        {**refused, **gathered.unusable},
         missing=missing,
         left=tuple(gathered.found.left),
         waiting=gathered.found.waiting_but(batches, refused),
         partitions=done.partitions,
+        references=gathered.references,
     )
     if not files:
         return written
@@ -162,6 +163,7 @@ def _stage(context: RunContext, table: SparkTable, base: Base, written: WrittenB
             for i, found in written.refused.items()
         ],
         "missing": dict(written.missing),
+        "references": dict(written.references),
     }
     with base.iceberg.io.new_output(uri).create(overwrite=False) as stream:
         stream.write(json.dumps(document).encode())

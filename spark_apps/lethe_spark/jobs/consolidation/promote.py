@@ -217,7 +217,7 @@ def _written(
 ) -> WrittenBatches:
     live = _live(base)
     missing = dict(gathered.missing) | dict.fromkeys(sorted(judged), JUDGED)
-    refused: dict[str, JudgedBatch] = dict(gathered.mixed)
+    refused: dict[str, JudgedBatch] = dict(gathered.unusable)
     good: dict[str, WrittenBatch] = {}
     files: list[DataFile] = []
     documents: list[str] = []
@@ -251,6 +251,7 @@ def _written(
         missing=missing,
         left=(*gathered.found.left, *sorted(judged)),
         registers=data_files(table, documents),
+        references=gathered.references,
         refused_before=gathered.found.entries,
         waiting=gathered.found.waiting_but(good, refused),
     )
@@ -337,7 +338,7 @@ def _publish(
     if written.registers is not None and is_outdated(base, written):
         return NothingToCommit(None)
     partitions = base.partitions_of(written.files, written.batches, written.partitions)
-    files = WrittenFiles(written.batches, partitions, published)
+    files = WrittenFiles(written.batches, partitions, published, written.references)
     planned = plan_publication(base.ledger, files, written.refused, context.spec.run_id, datetime.now(UTC))
     if not isinstance(planned, Publish):
         return NothingToCommit(None)
@@ -383,7 +384,11 @@ def _staged(context: Run, table: IcebergTable) -> WrittenBatches | None:
         for r in document["refused"]
     }
     log.info("found %d batches staged by an earlier attempt", len(batches))
-    return WrittenBatches(staged.files, batches, refused, staged.snapshot_id, document["missing"])
+    # A run of an earlier build has staged no references.
+    references = document.get("references", {})
+    return WrittenBatches(
+        staged.files, batches, refused, staged.snapshot_id, document["missing"], references=references
+    )
 
 
 def _nothing(context: Run, withheld: int) -> ConsolidationResult:

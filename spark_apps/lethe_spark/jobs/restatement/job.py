@@ -5,7 +5,7 @@ request. Native deletes are of the kind in `spec.deletes`; `lethe.files.native_d
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,8 +16,11 @@ from lethe.contract.result import Phase, RequestResult, RestatementGroupResult, 
 from lethe.contract.run import RestatementRequest
 from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import IdIndex
+from lethe.ledger.ledger import Ledger
+from lethe.ledger_store import delivered
 from lethe.restatement.group import plan_dry_run, set_aside
 from lethe.restatement.plan import PlanScope, ReplacementRows
+from lethe.restatement.selection import Deliveries, references_of
 from lethe.restatement.unknown import unknown_ids_of
 from lethe.search.candidates import candidates
 from lethe.search.positions import Wanted
@@ -28,6 +31,7 @@ from lethe_spark.commit.group_commit import (
     Replacements,
     look_for,
     result_of,
+    waiting_of,
 )
 from lethe_spark.commit.ledger_commit import noted_run
 from lethe_spark.commit.masking import NativeMasker, mask_rest, native_kind
@@ -36,7 +40,7 @@ from lethe_spark.commit.replacement_files import not_usable, with_ids
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.ingest import BatchSource, write_into
 from lethe_spark.jobs.clean_up import finished
-from lethe_spark.jobs.consolidation.gather import buffered_ids
+from lethe_spark.jobs.consolidation.gather import buffered_ids, waiting_deliveries
 from lethe_spark.jobs.lost_partitions import ANY, leave_lost_specs, unmasked_ids
 from lethe_spark.jobs.restatement.erase import (
     RowEraser,
@@ -157,14 +161,14 @@ def run(context: RunContext) -> RestatementGroupResult:
             any(r.searches for r in requests) and table.format_version >= NativeDeletes.DELETION_VECTORS.format_version
         )
         ids = unmasked_ids(context, table, [i for r in requests for i in r.batch_ids]) if native is not None else ()
+        is_any = searches or (native is not None and any(r.reference for r in requests))
         with noted_run(context, table, None):
-            leave_lost_specs(context, table, ANY if searches else ids)
+            leave_lost_specs(context, table, ANY if is_any else ids)
     search = partial(search_few_here, context.spark.sparkContext, spec.restatement.search_limits)
     masker = NativeMasker(context, table, native, search)
     eraser, listed = RowEraser(context, table, Lookups(context, lists)), spec.restatement.listed_snapshot_id
-    group = GroupCommit(
-        context, table, requests, write, find, partial(_list_ids, context), eraser, masker, aside, listed
-    )
+    list_ids, find_waiting = partial(_list_ids, context), partial(_find_waiting, context)
+    group = GroupCommit(context, table, requests, write, find, list_ids, find_waiting, eraser, masker, aside, listed)
     if any(r.searches for r in requests):
         with noted_run(context, table, None):
             done = group.carry_out()
@@ -187,6 +191,8 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Res
     in_files = _in_files(context, table, base, unknown_ids) if unknown_ids else frozenset()
     absent, unlisted = look_for(base.ledger, requests, in_files, partial(_list_ids, context))
     aside |= unlisted
+    waiting, unread = waiting_of(base.ledger, requests, partial(_find_waiting, context))
+    aside |= unread
     base = observe_base(context, table, base)  # it knows the batches that were promoted before the buffer was listed
     aside |= unusable_columns([r for r in requests if r.key not in aside], base)
     replays = [r for r in requests if r.replacement is not None and r.key not in aside]
@@ -203,7 +209,8 @@ def _planned(context: RunContext, requests: Sequence[RestatementRequest]) -> Res
     held = candidates(base.iceberg, base.facts.head_id, wanted)
     searched = {key: [c for c in held if key in map(request_key_of, c.keys)] for key in searches}
     files, spec = base.files(), context.spec
-    scope = PlanScope(spec.run_id, datetime.now(UTC), base.field_id, in_files, absent)
+    deliveries = Deliveries(delivered(base.ledger.batches, references_of(requests)), waiting)
+    scope = PlanScope(spec.run_id, datetime.now(UTC), base.field_id, in_files, absent, deliveries)
     return RestatementGroupResult(
         run_id=spec.run_id,
         family=spec.family,
@@ -237,5 +244,13 @@ def _list_ids(context: RunContext) -> frozenset[str] | Verdict:
     """The ids of the batches in the buffer, or why it cannot be listed."""
     try:
         return buffered_ids(context)
+    except (InputError, TransientError) as e:  # with another buffer the request may be right
+        return replace(e.verdict, transient=True)
+
+
+def _find_waiting(context: RunContext, ledger: Ledger, references: Collection[str]) -> dict[str, set[str]] | Verdict:
+    """The batches of these runs in the buffer, or why it cannot be read."""
+    try:
+        return waiting_deliveries(context, ledger, references)
     except (InputError, TransientError) as e:  # with another buffer the request may be right
         return replace(e.verdict, transient=True)

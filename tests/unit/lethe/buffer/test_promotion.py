@@ -343,3 +343,14 @@ def test_a_batch_counts_as_judged_while_its_objects_may_be_moved_away() -> None:
     assert not is_judged(the_batch(ONE, listed(f"{FOLDER}/p3", modified=NOW)), later)
     assert not is_judged(the_batch(ONE, TWO), None)
     assert not is_judged(the_batch(ONE, TWO), a_batch("a b", objects=plain(ONE, TWO)))
+
+
+def test_the_reference_of_a_delivery_stays_with_its_batch_whatever_becomes_of_it() -> None:
+    references = {"A": "run-7", "X": "run-7"}
+    files = replace(written("A", "B"), references=references)
+    judged = {"X": JudgedBatch(BAD, (an_object("X"),), is_held=True)}
+
+    plan = plan_publication(a_ledger(), files, judged, RUN, NOW)
+
+    assert isinstance(plan, Publish)
+    assert {b.id: b.reference for b in plan.delta.set_batches} == {"A": "run-7", "B": None, "X": "run-7"}

@@ -78,6 +78,7 @@ NOTHING = {
     "dataset: holds.[].until",
     "dataset: holds.[].reason",
     "restatement: batchIds.[]",
+    "restatement: selector.reference",
     "restatement: batchIdsFrom.configMapKeyRef.key",
     "restatement: replacement.batchId",
     "restatement: replacement.keyColumns.[]",

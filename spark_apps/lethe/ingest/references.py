@@ -1,0 +1,96 @@
+"""Reads the references that deliveries name in their `_SUCCESS`. I/O."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from lethe.base.errors import InputError
+from lethe.buffer.digest import pieces
+from lethe.buffer.layout import BufferedBatch
+from lethe.buffer.reference import MARKER_BYTES_AT_MOST, reference_of
+from lethe.ingest.shared_folders import BufferClaims
+from lethe.ledger.ledger import BatchEntry, get_many
+from lethe.storage.object_store import ObjectStore
+
+_AT_ONCE: Final = 16
+_PIECE: Final = 1000
+"""Batches of which markers are kept at one time."""
+
+
+@dataclass(frozen=True)
+class NamedReferences:
+    """What the markers of batches name."""
+
+    references: Mapping[str, str] = field(default_factory=dict)
+    """By batch id, of the batches that name one."""
+    invalid: Mapping[str, InputError] = field(default_factory=dict)
+    """Why the reference of a batch cannot be one, by batch id."""
+    gone: frozenset[str] = frozenset()
+    """Ids of batches whose marker was deleted after it was listed."""
+
+
+def read_references(store: ObjectStore, batches: Iterable[BufferedBatch]) -> NamedReferences:
+    """Read the markers that have a content, several at a time. An empty marker names none, and costs no request.
+
+    Raises:
+        StoreError: A store refused a request or did not answer.
+    """
+    references: dict[str, str] = {}
+    invalid: dict[str, InputError] = {}
+    gone: set[str] = set()
+
+    def read(marked: tuple[str, str]) -> bytes | None:
+        return store.read_range(marked[1], 0, MARKER_BYTES_AT_MOST + 1)
+
+    marked = ((b.id, b.marker.key) for b in batches if b.marker is not None and b.marker.size)
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="lethe-references") as pool:
+        for piece in _pieces(marked):
+            for (batch_id, _), content in zip(piece, pool.map(read, piece), strict=True):
+                if content is None:
+                    gone.add(batch_id)
+                    continue
+                try:
+                    reference = reference_of(content)
+                except InputError as e:
+                    invalid[batch_id] = e
+                    continue
+                if reference is not None:
+                    references[batch_id] = reference
+    return NamedReferences(references, invalid, frozenset(gone))
+
+
+def find_waiting(
+    buffer: BufferClaims,
+    batches: Mapping[str, BatchEntry],
+    references: Collection[str],
+    on_object: Callable[[], None] = lambda: None,
+) -> dict[str, set[str]]:
+    """The complete batches in a buffer that runs of other programs delivered, and that may be promoted yet.
+
+    Args:
+        batches: Of the ledger: the markers of those that are promoted or taken back are not read.
+        references: Of these runs.
+        on_object: As in `BufferClaims.folders`.
+
+    Returns:
+        The ids by reference.
+
+    Raises:
+        StoreError: A store refused a request or did not answer.
+    """
+    found: dict[str, set[str]] = {}
+    for piece in pieces(buffer.folders(on_object)):
+        marked = [b for b in piece if isinstance(b, BufferedBatch) and b.marker is not None and b.marker.size]
+        known = get_many(batches, [b.id for b in marked])
+        waiting = [b for b in marked if b.id not in known or not known[b.id].blocks_promotion]
+        for batch_id, reference in read_references(buffer.store, waiting).references.items():
+            if reference in references:
+                found.setdefault(reference, set()).add(batch_id)
+    return found
+
+
+def _pieces(marked: Iterator[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    while piece := list(islice(marked, _PIECE)):
+        yield piece
