@@ -424,6 +424,15 @@ class Kube:
         body = {"apiVersion": kind.api.removeprefix("/apis/"), "kind": kind.name, "metadata": metadata, "spec": spec}
         return dict(self._request("POST", kind, kind.path(namespace), body=body).get("status") or {})
 
+    def version(self) -> Document:
+        """The version of the API server.
+
+        Raises:
+            RequestRefused: No right.
+            Away: No answer, or one that asks to retry later.
+        """
+        return self._request("GET", ResourceKind("", "version", "Version"), "/version")
+
     def log(self, namespace: str, pod: str, container: str, last: int = 0, follow: bool = False) -> Iterator[str]:
         """The lines of a container's log.
 
@@ -444,6 +453,17 @@ class Kube:
         path = PODS.object_path(namespace, pod, "log")
         time_out = urllib3.Timeout(connect=self._read_time_out.connect_timeout, read=None) if follow else None
         return (line.decode(errors="replace") for line in self._lines(path, query, time_out, "*/*"))
+
+    def proxied(self, namespace: str, pod: str, port: int, path: str) -> Iterator[str]:
+        """The lines that a pod answers to an HTTP request, which the API server passes on.
+
+        Raises:
+            NotFound: The pod, or the path.
+            RequestRefused: No right.
+            Away: No answer, or one that asks to retry later.
+        """
+        place = f"{PODS.object_path(namespace, pod)}:{port}/proxy/{path}"
+        return (line.decode(errors="replace") for line in self._lines(place, {}, None, "*/*"))
 
     def _lines(
         self,

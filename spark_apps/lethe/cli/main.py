@@ -63,6 +63,12 @@ COMMANDS: Final = {
     "put": Entry("lethe_kubectl.put", "put", "Put local folders as batches into a buffer.", "kubectl"),
     "read": Entry("lethe.cli.read", "read", "Print the rows of a table, without the rows of deleted batches."),
     "replay": Entry(_RESOURCES, "replay", "Replace batches of a Dataset with a new batch.", "kubectl"),
+    "report": Entry(
+        "lethe_kubectl.report",
+        "report",
+        "Collect what helps to find a problem into an archive for an issue.",
+        "kubectl",
+    ),
     "revert": Entry(_RESOURCES, "revert", "Delete batches of a Dataset.", "kubectl"),
     "runs": Entry(_RESOURCES, "runs", "Show the runs of Datasets: at work, and the last few.", "kubectl"),
     "status": Entry(_RESOURCES, "status", "Show Datasets, VacuumPolicies, and Restatements at work.", "kubectl"),
