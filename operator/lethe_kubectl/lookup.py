@@ -10,17 +10,29 @@ Options that several commands have. I/O: none.
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 from lethe.base import names
 from lethe.base.errors import InputError
+from lethe.cli.diagnosis import Finding
 from lethe.finding import DatasetTable
 from lethe.iceberg import catalogs
-from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, NotFound, ResourceKind, TimeLimits
+from lethe.kube import (
+    DATASETS,
+    LEASES,
+    RESTATEMENTS,
+    VACUUM_POLICIES,
+    NotFound,
+    RequestRefused,
+    ResourceKind,
+    TimeLimits,
+)
 from lethe_operator.resources.manifests import Note
 
+from lethe_kubectl.diagnosis import COMMITTER_LEASE, OPERATOR_LEASE, SeenNamespace, diagnose_namespace
 from lethe_kubectl.status import WaitGoal, runs_of
 from lethe_kubectl.target import Choice, Connection, Gateway, connected
 
@@ -221,6 +233,34 @@ def table_of(
         use_catalogs(at, document)
     spec = document["spec"]
     return DatasetTable(f"{spec['table']['catalog']}.{spec['table']['name']}", str(spec["batchColumn"]))
+
+
+def namespace_findings(
+    folder: Path | None, kubeconfig: Path | None, context_name: str, namespace: str
+) -> tuple[str, list[Finding]]:
+    """The name of the namespace, and what is wrong there.
+
+    Raises:
+        InputError: Errors of the connection.
+    """
+    with connected(Choice(folder, kubeconfig, context_name, namespace, is_plugin())) as at:
+        resources = [(kind, d) for kind in KINDS for d in at.kube.list(KINDS[kind], at.namespace)]
+        seen = SeenNamespace(at.namespace, resources, _leases(at))
+        return at.namespace, diagnose_namespace(seen, datetime.now(UTC), at.place.run)
+
+
+def _leases(at: Connection) -> dict[str, Document] | None:
+    """Those of the operator and the committer. None: `lethe local` has none, or the user may not read that of the operator."""
+    found: dict[str, Document] = {}
+    for name in (OPERATOR_LEASE, COMMITTER_LEASE) if at.local is None else ():
+        try:
+            found[name] = at.kube.get(LEASES, at.namespace, name)
+        except NotFound:
+            continue
+        except RequestRefused:
+            if name == OPERATOR_LEASE:
+                return None
+    return found if at.local is None else None
 
 
 def record_of(name: str, folder: Path | None, kubeconfig: Path | None, context_name: str, namespace: str) -> str:

@@ -3,8 +3,11 @@
 Reads what `doctor` needs: metadata, manifests, ledger roots, and the list of ledger files. I/O.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
 
 import click
 from pyiceberg.manifest import ManifestContent
@@ -14,9 +17,9 @@ from lethe import batches_table as tracking
 from lethe import ledger_store
 from lethe.base import names
 from lethe.base.errors import InputError, LedgerError
-from lethe.cli.diagnosis import DEFAULT_METRICS, Examined, ExaminedBatches, ListedFile, diagnose, is_healthy
+from lethe.cli.diagnosis import DEFAULT_METRICS, Examined, ExaminedBatches, Finding, ListedFile, diagnose, is_healthy
 from lethe.cli.ledger import name_of, roots_of
-from lethe.cli.opening import Opened, open_table, table_or_dataset
+from lethe.cli.opening import Opened, namespace_findings, open_table, resolved, table_options
 from lethe.cli.output import (
     STYLES,
     json_option,
@@ -116,7 +119,12 @@ def _known_bounds(opened: Opened, files: list[FileBounds]) -> frozenset[str]:
 
 
 @click.command()
-@table_or_dataset
+@partial(table_options, is_required=False)
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help="Examine no table, but the Datasets, Restatements, VacuumPolicies and Leases of the namespace.",
+)
 @click.option(
     "--grace-hours",
     type=click.FloatRange(min=0),
@@ -126,18 +134,37 @@ def _known_bounds(opened: Opened, files: list[FileBounds]) -> frozenset[str]:
 )
 @json_option
 @click.pass_context
-def doctor(context: click.Context, table: str, grace_hours: float, as_json: bool, batch_column: str) -> None:
-    """Examine a table, and say what to do about each problem. Exit code 1 if there is an error or a warning.
+def doctor(
+    context: click.Context,
+    table: str | None,
+    cluster: bool,
+    grace_hours: float,
+    as_json: bool,
+    batch_column: str | None,
+    where: Mapping[str, Any],
+) -> None:
+    """Examine a table, or with --cluster a namespace, and say what to do about each problem.
+
+    Exit code 1 if there is an error or a warning.
 
     Looks for: bare heads; lost ledgers; missing and orphaned ledger files; a dropped or renamed batch column; unsorted data
     files and data files without exact bounds; too many snapshots. To check the content of the ledgers, use
     `lethe ledger verify`.
     """
-    with working(f"examining {table}"):
-        found = examine(open_table(table, batch_column), batch_column)
-        findings = diagnose(found, datetime.now(UTC), timedelta(hours=grace_hours))
+    if cluster == bool(table):
+        raise click.UsageError("Name a table or a Dataset, or --cluster.")
+    findings: Sequence[Finding]
+    if table is None:
+        with working("examining the namespace"):
+            namespace, findings = namespace_findings(where)
+        subject = {"namespace": namespace}
+    else:
+        with resolved(table, batch_column, where) as (name, column), working(f"examining {name}"):
+            found = examine(open_table(name, column), column)
+            findings = diagnose(found, datetime.now(UTC), timedelta(hours=grace_hours))
+        subject = {"table": name}
     if as_json:
-        print_json({"table": table, "healthy": is_healthy(findings), "findings": [asdict(f) for f in findings]})
+        print_json({**subject, "healthy": is_healthy(findings), "findings": [asdict(f) for f in findings]})
     else:
         for f in findings:
             level = f.level.value

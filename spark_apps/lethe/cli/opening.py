@@ -4,7 +4,8 @@ lethe_kubectl reads the Dataset.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,7 @@ from pyiceberg.table import Table
 
 from lethe import ledger_store, local_folder
 from lethe.base.errors import InputError
+from lethe.cli.diagnosis import Finding
 from lethe.finding import DatasetTable, is_dataset
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, observe
@@ -82,27 +84,59 @@ def open_table(name: str, batch_column: str = "batch_id") -> Opened:
 def table_or_dataset(function: F) -> F:
     """The argument TABLE|DATASET, the options that say where Datasets are, and --batch-column; as `table` and `batch_column`."""
 
-    def resolve(table: str, batch_column: str | None, **options: Any) -> Any:
-        where = {key: options.pop(key) for key in ("folder", "kubeconfig", "context_name", "namespace")}
-        if table.startswith(RESTATEMENT_PREFIX):
-            table = record_of_restatement(table.removeprefix(RESTATEMENT_PREFIX), where)
-        elif table.endswith(RECORD_ENDING):
-            _use_catalogs_of_local(where["folder"])
-        if is_dataset(table):
-            name = table.removeprefix(_PREFIX)
-            table_found = table_of_dataset(name, where)
-            column = batch_column or table_found.batch_column
-            try:
-                return function(table=table_found.name, batch_column=column, **options)
-            except InputError as e:
-                if e.reason != "TableNotFound":
-                    raise
-                text = f"{e.message} The first consolidation creates it: `lethe why dataset/{name}` says what it waits for."
-                raise InputError(e.reason, text) from None
-        return function(table=table, batch_column=batch_column or "batch_id", **options)
+    def resolve(table: str, batch_column: str | None, where: Mapping[str, Any], **options: Any) -> Any:
+        with resolved(table, batch_column, where) as (name, column):
+            return function(table=name, batch_column=column, **options)
 
     resolve.__doc__, resolve.__name__ = function.__doc__, function.__name__
     resolve.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+    return table_options(resolve)  # type: ignore[return-value]
+
+
+@contextmanager
+def resolved(table: str, batch_column: str | None, where: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The name of the table that an argument names, and its batch column.
+
+    Args:
+        table: A table, or the name of a Dataset.
+        batch_column: As the user named it; None: they did not.
+        where: Where Datasets are, as `table_options` gathers it.
+
+    Raises:
+        InputError: As `table_of_dataset` and `record_of_restatement`. An error TableNotFound inside of the context also says what
+            creates the table.
+    """
+    if table.startswith(RESTATEMENT_PREFIX):
+        table = record_of_restatement(table.removeprefix(RESTATEMENT_PREFIX), where)
+    elif table.endswith(RECORD_ENDING):
+        _use_catalogs_of_local(where["folder"])
+    if not is_dataset(table):
+        yield table, batch_column or "batch_id"
+        return
+    name = table.removeprefix(_PREFIX)
+    found = table_of_dataset(name, where)
+    try:
+        yield found.name, batch_column or found.batch_column
+    except InputError as e:
+        if e.reason != "TableNotFound":
+            raise
+        text = f"{e.message} The first consolidation creates it: `lethe why dataset/{name}` says what it waits for."
+        raise InputError(e.reason, text) from None
+
+
+def table_options(function: F, is_required: bool = True) -> F:
+    """The argument TABLE|DATASET, --batch-column, and the options that say where Datasets are, as one argument `where`.
+
+    Args:
+        is_required: Whether the command needs a table.
+    """
+
+    def gather(**options: Any) -> Any:
+        where = {key: options.pop(key) for key in ("folder", "kubeconfig", "context_name", "namespace")}
+        return function(where=where, **options)
+
+    gather.__doc__, gather.__name__ = function.__doc__, function.__name__
+    gather.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     a_file = click.Path(path_type=Path)
     for option in (
         click.option(
@@ -112,10 +146,10 @@ def table_or_dataset(function: F) -> F:
         click.option("--context", "context_name", default="", help="A context of the kubeconfig."),
         click.option("--kubeconfig", type=a_file, help="The kubeconfig. Default: KUBECONFIG, then ~/.kube/config."),
         click.option("--dir", "folder", type=a_file, help="Use `lethe local` in this folder instead of a cluster."),
-        click.argument("table", metavar="TABLE|DATASET", shell_complete=_complete),
+        click.argument("table", metavar="TABLE|DATASET", required=is_required, shell_complete=_complete),
     ):
-        option(resolve)
-    return resolve  # type: ignore[return-value]
+        option(gather)
+    return gather  # type: ignore[return-value]
 
 
 def _use_catalogs_of_local(folder: Path | None) -> None:
@@ -156,6 +190,16 @@ def record_of_restatement(name: str, where: Mapping[str, Any]) -> str:
     """
     record: str = _resolver(f"{name!r} is the name of a Restatement").record_of(name, **where)
     return record
+
+
+def namespace_findings(where: Mapping[str, Any]) -> tuple[str, list[Finding]]:
+    """The name of a namespace, and what is wrong there, the worst first.
+
+    Raises:
+        InputError: `NotInstalled`, and what reading the resources raises.
+    """
+    found: tuple[str, list[Finding]] = _resolver("--cluster reads resources").namespace_findings(**where)
+    return found
 
 
 def _resolver(what: str) -> Any:
