@@ -171,7 +171,7 @@ class Container(_Described):
     """Always spark."""
     env: Annotated[tuple[EnvVar, ...], keyed_by("name", maximum=64)] = ()
     """Additional environment variables."""
-    volume_mounts: Annotated[tuple[VolumeMount, ...], items(maximum=32)] = ()
+    volume_mounts: Annotated[tuple[VolumeMount, ...], keyed_by("mountPath", maximum=32)] = ()
     """Where the additional volumes are mounted."""
 
 
@@ -188,9 +188,9 @@ class PodSpec(_Described):
     """Priority of the pods, one that the chart allows."""
     scheduler_name: Annotated[str, length(maximum=253)] | None = None
     """The scheduler that places them, one that the chart allows."""
-    image_pull_secrets: Annotated[tuple[ImagePullSecret, ...], items(maximum=16)] = ()
+    image_pull_secrets: Annotated[tuple[ImagePullSecret, ...], keyed_by("name", maximum=16)] = ()
     """Secrets of the registry, in the same namespace."""
-    volumes: Annotated[tuple[Volume, ...], items(maximum=32)] = ()
+    volumes: Annotated[tuple[Volume, ...], keyed_by("name", maximum=32)] = ()
     """Additional volumes."""
     containers: Annotated[tuple[Container, ...], keyed_by("name", maximum=1)] = ()
     """Additions to the one container of the pods."""

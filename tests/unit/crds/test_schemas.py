@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lethe_operator.conditions import MESSAGE_AT_MOST
 
 from tests.support.documents import read_yaml
 
@@ -81,6 +82,58 @@ def test_everything_in_a_spec_is_bounded(path: Path) -> None:
             unbounded.append(name)
 
     assert unbounded == []
+
+
+MERGED_AS_ONE = {
+    "spec.runTemplate.podTemplate.spec.tolerations",  # as in a pod: no field identifies one
+    "spec.datasetSelector.matchExpressions",  # as in every selector
+    "spec.rows.anyOf",  # immutable
+    "spec.subject.anyOf",  # immutable
+}
+
+
+@every_definition
+def test_two_appliers_can_own_items_of_one_list(path: Path) -> None:
+    """Server-side apply merges the lists of objects by a key, except those that have none."""
+    wrong = []
+    for name, field in fields(schema_of(path)["properties"]["spec"], "spec"):
+        if field.get("type") != "array":
+            continue
+        is_map = field.get("x-kubernetes-list-type") == "map"
+        of_objects = field["items"].get("type") == "object"
+        if "x-kubernetes-list-type" not in field or (of_objects and is_map == (name in MERGED_AS_ONE)):
+            wrong.append(name)
+        if is_map and not set(field["x-kubernetes-list-map-keys"]) <= set(field["items"]["required"]):
+            wrong.append(name)
+
+    assert wrong == []
+
+
+@every_definition
+def test_a_status_does_not_grow_with_the_number_of_batches_or_files(path: Path) -> None:
+    """etcd takes objects of at most 1.5 MiB, and watches send a whole status for each change.
+
+    Conditions are bounded by their types. This holds even if each text were as long as the longest, the message of a condition.
+    """
+    status = schema_of(path)["properties"]["status"]
+    unbounded = [
+        name
+        for name, field in fields(status, "status")
+        if (field.get("type") == "array" and "maxItems" not in field and name != "status.conditions")
+        or ("additionalProperties" in field and "maxProperties" not in field)
+    ]
+
+    assert unbounded == []
+    assert _texts_in(status) * MESSAGE_AT_MOST < 1_500_000
+
+
+def _texts_in(schema: dict[str, Any]) -> int:
+    """The most texts that a value can have."""
+    count = int(schema.get("type") == "string" and "enum" not in schema and schema.get("format") != "date-time")
+    count += sum(_texts_in(field) for field in schema.get("properties", {}).values())
+    return count + (
+        schema.get("maxItems", 10) * _texts_in(schema["items"]) if isinstance(schema.get("items"), dict) else 0
+    )
 
 
 @every_definition
