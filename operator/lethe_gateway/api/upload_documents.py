@@ -2,8 +2,9 @@
 
 from datetime import datetime
 
+from lethe.base.errors import InputError
 from lethe.base.ids import MAX_BATCH_ID_LENGTH
-from lethe.buffer.reference import LENGTH_AT_MOST
+from lethe.buffer.reference import LENGTH_AT_MOST, require_reference
 from lethe.contract.schema import ApiModel
 from pydantic import Field, field_validator
 
@@ -66,6 +67,14 @@ class UploadRequest(RequestBody):
     """The id of the run that delivers the batch, such as of a DAG. What a run has delivered can be taken back at once. Only for
     buffers in which a batch is a folder.
     """
+
+    @field_validator("reference")
+    @classmethod
+    def _require_reference(cls, reference: str) -> str:
+        try:
+            return require_reference(reference, "the upload") if reference else ""
+        except InputError as e:
+            raise ValueError(e.message) from None
 
     @property
     def entries(self) -> list[FileEntry]:

@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 from lethe.base import names
+from lethe.base.errors import InputError
 from lethe.base.objects import BufferedObject
 from lethe.contract.settings import BufferLayout
 from lethe.guards.claim import Owner
+from lethe.ingest.references import read_references
 from lethe.ingest.shared_folders import take_claim
 from lethe.ledger.ledger import BatchState
 from lethe.storage.local_store import LocalStore
@@ -89,6 +91,30 @@ def test_an_upload_without_a_table_is_not_checked(site: Site) -> None:
     site.send(bad)
 
     assert site.complete().checked is False
+
+
+def test_an_upload_names_the_run_that_delivers_the_batch(site: Site) -> None:
+    site.uploads.open(site.buffer(), ID, entries(), reference="dag-7")
+    site.send()
+
+    site.complete()
+
+    (batch,) = batches_in(site.uri)
+    assert read_references(LocalStore(), [batch]).references == {ID: "dag-7"}
+    open_again = lambda reference: site.uploads.open(site.buffer(), ID, entries(), reference=reference)  # noqa: E731
+    assert open_again("dag-7")[0].state is UploadState.COMPLETE
+    problem(Kind.UPLOAD_CONFLICT, lambda: open_again("dag-8"))
+
+
+@pytest.mark.parametrize(("layout", "reference"), [("File", "dag-7"), ("Directory", " dag-7")])
+def test_an_upload_whose_reference_has_no_place_is_refused_at_once(site: Site, layout: str, reference: str) -> None:
+    site.spec = {"buffer": {"uri": site.uri, "layout": layout}}
+    content = {"part-0.parquet": parquet(1)}
+
+    with pytest.raises(InputError) as caught:
+        site.uploads.open(site.buffer(), ID, entries(content), reference=reference)
+
+    assert (caught.value.reason, site.files()) == ("InvalidReference", [])
 
 
 # --- what is wrong is said at once ---
