@@ -34,7 +34,21 @@ CHANGING = (
     *("approve", "erase", "put", "redact", "replay", "revert", "track", "undo", "vacuum-now"),
     *("local apply", "local delete"),
 )
-READING = {"batches", "doctor", "erasures", "get", "history", "ledger", "logs", "plan", "read", "runs", "status", "why"}
+READING = {
+    "batches",
+    "doctor",
+    "erasures",
+    "get",
+    "history",
+    "ledger",
+    "logs",
+    "plan",
+    "read",
+    "report",
+    "runs",
+    "status",
+    "why",
+}
 OF_THIS_MACHINE = {"demo", "jars", "local"}
 KINDS = (DATASETS, RESTATEMENTS, VACUUM_POLICIES, SECRETS)
 
