@@ -28,6 +28,7 @@ from lethe_local import node
 CATALOG: Final = "local"  # the catalog that a new folder has
 NAMESPACE: Final = "default"
 WARM_DRIVER: Final = "lethe-warm-driver"  # the Job, and its mailbox
+VALUES_DRIVER: Final = f"{WARM_DRIVER}-values"  # the same for runs with values
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ def log_of(folder: Folder, name: str) -> Path | None:
 
 
 def warm_lines(folder: Folder, run: str) -> list[str]:
-    """The log of a run that the warm driver has carried out; empty: it has not."""
+    """The log of a run that a warm driver has carried out; empty: none has."""
     logs = (list(lines_of_run(log_lines(log, 0, follow=False), run)) for log in _logs_of(folder, WARM_DRIVER))
     return next(filter(None, logs), [])
 

@@ -22,14 +22,15 @@ from lethe_local.api import objects
 from lethe_local.api.objects import ApiKind, LocalObjects
 from lethe_local.api.server import HOST, ApiServer
 from lethe_local.api.store import LocalApiStore
-from lethe_local.folder import NAMESPACE, WARM_DRIVER, Folder
+from lethe_local.folder import NAMESPACE, VALUES_DRIVER, WARM_DRIVER, Folder
 from lethe_local.node import Node, PodProcess, node_environment
 
 log = logging.getLogger(__name__)
 
 COMMITTER: Final = "lethe-committer"
 CATALOGS_SECRET: Final = "lethe-catalogs"
-MAX_PODS: Final = 2
+# With both warm drivers there is room for one more process.
+MAX_PODS: Final = 3
 LOOK_SECONDS: Final = 0.5
 STOP_SECONDS: Final = 30.0
 # A part that ends is started again after this pause, which doubles up to the longest.
@@ -197,11 +198,15 @@ class Local:
         return LocalProcess("operator", command, {**kept, **settings}, self.folder.parts / "operator")
 
     def _warm_drivers(self) -> Mapping[str, Any]:
-        """The settings of the warm driver, which runs as a Job. Its supervisor reads /proc."""
+        """The settings of the warm drivers, which run as Jobs. Their supervisor reads /proc."""
         return {
             "enabled": self.warm_driver and process.PROC.is_dir(),
             "name": WARM_DRIVER,
             "driver": {"cpu": _cores(), "memory": "3Gi"},
+            # A process of its own has no more memory and no other cores, and first has to start.
+            "maxBytesPerRun": "64Gi",
+            "maxWaiting": 100,
+            "valuesIdleSeconds": 30,
         }
 
     def _committer(self, environ: Mapping[str, str]) -> LocalProcess:
@@ -251,7 +256,8 @@ class Local:
         self._create("Namespace", "", {"apiVersion": "v1", "metadata": {"name": "kube-system"}})
         self._create("Namespace", "", {"apiVersion": "v1", "metadata": {"name": NAMESPACE}})
         self._create("ConfigMap", NAMESPACE, {"apiVersion": "v1", "metadata": named})
-        self._create("ConfigMap", NAMESPACE, {"apiVersion": "v1", "metadata": {**named, "name": WARM_DRIVER}})
+        for name in (WARM_DRIVER, VALUES_DRIVER):
+            self._create("ConfigMap", NAMESPACE, {"apiVersion": "v1", "metadata": {**named, "name": name}})
         self._create("Lease", NAMESPACE, {"apiVersion": "coordination.k8s.io/v1", "metadata": named, "spec": {}})
         key = {"key": base64.b64encode(os.urandom(32)).decode()}
         self._create("Secret", NAMESPACE, {"apiVersion": "v1", "metadata": {"name": "lethe-digest-key"}, "data": key})

@@ -11,7 +11,7 @@ from lethe.contract.run import RunSpec
 from lethe.contract.status import DatasetStatus, PolicyDataset, RestatementStatus
 from lethe.guards.claim import Owner
 
-from lethe_operator.resources.observed import NO_FAILURES, Attempt, Engine, Failures, VacuumLimit
+from lethe_operator.resources.observed import NO_FAILURES, Attempt, Engine, Failures, VacuumLimit, WarmEngine
 from lethe_operator.resources.restatement import SecretFile
 
 
@@ -78,8 +78,8 @@ class Actions:
     """Attempts whose entry to remove from the mailbox of their engine."""
     cancel: tuple[Attempt, ...] = ()
     """Attempts that the warm driver is to stop."""
-    start_warm_driver: bool = False
-    """Start the warm driver of the namespace, for runs that it has received."""
+    start_warm_drivers: Mapping[WarmEngine, tuple[SecretFile, ...]] = field(default_factory=dict)
+    """Warm drivers of the namespace to start, for runs that they have received; with the Secrets that these runs need."""
     sweep: tuple[BufferedObject, ...] = ()
     """Objects to delete from the buffer, if `owner` holds its claim."""
     owner: Owner | None = None

@@ -26,8 +26,8 @@ from lethe_operator.cluster.client import KIND_OF
 from lethe_operator.erasure.signatures import sign
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Attempt, Engine, Observation, VacuumJob
-from lethe_operator.resources.restatement import Restatement
+from lethe_operator.resources.observed import Attempt, Engine, Observation, VacuumJob, WarmEngine
+from lethe_operator.resources.restatement import Restatement, SecretFile
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 from lethe_operator.runs import launch as warm_driver
 from lethe_operator.runs import names
@@ -41,6 +41,7 @@ from lethe_operator.runs.launch import (
     remind,
     withdraw,
 )
+from lethe_operator.runs.spec import driver_of
 from lethe_operator.settings import Settings
 from lethe_operator.vacuum import status as policy_status
 
@@ -114,8 +115,8 @@ def carry_out(
     ref = DatasetRef(namespace=namespace, name=name, uid=dataset.meta.uid)
     attempt(lambda: remind(kube, ref, actions.remind, settings), failures)
     attempt(lambda: cancel(kube, ref, actions.cancel, settings), failures)
-    if actions.start_warm_driver:
-        attempt(lambda: _start_warm_driver(kube, namespace, settings, started, now), failures)
+    for engine, secrets in actions.start_warm_drivers.items():
+        attempt(lambda e=engine, s=secrets: _start_warm_driver(kube, namespace, settings, e, s, started, now), failures)  # type: ignore[misc]
     signed = sign(dataset, world, actions, settings)
     actions, failures = signed.actions, [*failures, *signed.failures]
     failed = write_statuses(kube, namespace, world.restatements, actions)
@@ -206,24 +207,35 @@ def _start_one(
     if launched.created:
         text = f"{wanted.run.family} {launched.job} started: {wanted.why}."
         outcome.events.append(Event("Dataset", name, Verdict(Reason.RUN_STARTED, text)))
-    if not _start_for(kube, namespace, wanted.engine, world, settings):
+    if not _start_for(kube, namespace, wanted, world, settings):
         outcome.again = now + SOON
 
 
-def _start_for(kube: Kube, namespace: str, engine: Engine, world: Observation, settings: Settings) -> bool:
-    """Start the warm driver if a run was just given to it.
+def _start_for(kube: Kube, namespace: str, wanted: Launch, world: Observation, settings: Settings) -> bool:
+    """Start the warm driver that was just given a run.
 
     Returns:
         False: the next reconcile must start it.
     """
-    there = world.warm_driver
-    if engine is not Engine.WARM_DRIVER or there is None or there.alive or there.starting:
+    engine = wanted.engine
+    if engine is not Engine.WARM_DRIVER and engine is not Engine.VALUES_DRIVER:
         return True
-    return warm_driver.start(kube, namespace, settings)
+    there = driver_of(world, engine)
+    if there is None or there.alive or there.starting:
+        return True
+    return warm_driver.start(kube, namespace, settings, engine, wanted.secrets)
 
 
-def _start_warm_driver(kube: Kube, namespace: str, settings: Settings, started: _Started, now: datetime) -> None:
-    if not warm_driver.start(kube, namespace, settings):
+def _start_warm_driver(
+    kube: Kube,
+    namespace: str,
+    settings: Settings,
+    engine: WarmEngine,
+    secrets: tuple[SecretFile, ...],
+    started: _Started,
+    now: datetime,
+) -> None:
+    if not warm_driver.start(kube, namespace, settings, engine, secrets):
         started.again = now + SOON
 
 

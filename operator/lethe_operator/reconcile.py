@@ -32,7 +32,7 @@ from lethe_operator.reasons import Reason
 from lethe_operator.request.reconcile import RequestReconciler, everyone_may
 from lethe_operator.request.rights import EraseRights
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Invalid, NoTable, TableView, Unavailable
+from lethe_operator.resources.observed import Engine, Invalid, NoTable, TableView, Unavailable
 from lethe_operator.resources.vacuum_policy import selects
 from lethe_operator.restatement.observe import IdLists
 from lethe_operator.runs import retry as run_history
@@ -143,7 +143,9 @@ class Reconciler:
         warm = self.settings.warm_drivers
         if not warm.enabled:
             return Next(idle=True)
-        replace_outdated(self.kube, self.objects.job(key.namespace, warm.name), self.settings)
+        for engine in (Engine.WARM_DRIVER, Engine.VALUES_DRIVER):
+            existing = self.objects.job(key.namespace, warm.name_of(engine))
+            replace_outdated(self.kube, existing, self.settings, engine)
         pods = self.objects.unplaced_pods(key.namespace)
         if not pods:
             return Next(idle=True)

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, assert_never
 
 from lethe import tracing
 from lethe.base.errors import InputError, InvalidSettings
@@ -21,6 +21,7 @@ from pydantic import Field, ValidationError
 
 from lethe_operator.resources.boundaries import UNLIMITED, Boundaries, parse_boundaries
 from lethe_operator.resources.common import ONLY_SHARD, Shard
+from lethe_operator.resources.observed import Engine, WarmEngine
 from lethe_operator.resources.publishing import EventsSettings
 
 S = TypeVar("S", bound=ApiModel)
@@ -42,6 +43,8 @@ class WarmDriverSettings(ApiModel):
     """Of its ServiceAccount, its mailbox ConfigMap and its Job."""
     idle_seconds: int = Field(default=600, gt=0)
     """It ends after this time without a run."""
+    values_idle_seconds: int = Field(default=60, gt=0)
+    """The same for the one with the values of Erases and Redacts."""
     max_bytes_per_run: Bytes = Field(default=256 * MIB, gt=0)
     """A run that reads more is a Job."""
     max_run_seconds: int = Field(default=300, gt=0)
@@ -54,6 +57,16 @@ class WarmDriverSettings(ApiModel):
     """Its pod."""
     metrics_port: int | None = None
     """Of its pod, for Prometheus; None: it serves no metrics."""
+
+    def name_of(self, engine: WarmEngine) -> str:
+        """Name of the mailbox ConfigMap and the Job of one of the two. They share the ServiceAccount."""
+        match engine:
+            case Engine.WARM_DRIVER:
+                return self.name
+            case Engine.VALUES_DRIVER:
+                return f"{self.name}-values"
+            case _:
+                assert_never(engine)
 
 
 class RunLimits(ApiModel):

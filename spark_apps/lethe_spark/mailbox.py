@@ -85,6 +85,8 @@ class Mailbox(Generic[U]):
     It keeps state and has no I/O; times are seconds of a monotonic clock.
     """
 
+    files: frozenset[str] = frozenset()
+    """Files with values and keys that the process has. It takes no run that needs others."""
     _posts: dict[str, Post] = field(default_factory=dict)
     _settled: dict[str, tuple[str, float]] = field(default_factory=dict)
     """Finished entries by key: their text, and until when to ignore them."""
@@ -172,8 +174,16 @@ class Mailbox(Generic[U]):
         return post is not None and not post.entry.cancelled
 
     def is_empty(self, now: float) -> bool:
-        """Whether every run that the mailbox names is finished."""
-        return all(self._is_settled(p, now) for p in self._posts.values())
+        """Whether every run that the mailbox names is finished, or is for a process with other files."""
+        return all(self._is_settled(p, now) or not self.is_for_us(p.entry) for p in self._posts.values())
+
+    def has_others(self, now: float) -> bool:
+        """Whether a run waits for a process with other files."""
+        return any(not self.is_for_us(p.entry) for p in self._unsettled(now))
+
+    def is_for_us(self, entry: MailboxEntry) -> bool:
+        """Whether the process has the files that a run needs."""
+        return self.files.issuperset(entry.files)
 
     def kept_up(self, dataset_uid: str) -> None:
         """Record that the upkeep of this Dataset has ended, so that its runs may begin."""
@@ -200,7 +210,7 @@ class Mailbox(Generic[U]):
     def _next_post(self, now: float) -> Post | None:
         firsts: dict[str, Post] = {}
         for post in sorted(self._posts.values(), key=lambda p: p.order):
-            if not post.entry.cancelled and not self._is_settled(post, now):
+            if not post.entry.cancelled and not self._is_settled(post, now) and self.is_for_us(post.entry):
                 firsts.setdefault(post.entry.dataset_uid, post)
         free = (p for uid, p in firsts.items() if uid not in self._busy and self._not_before.get(p.key, now) <= now)
         return min(free, key=lambda p: p.order, default=None)

@@ -14,6 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
 from lethe_local.node import is_running, kill_leftover
+from lethe.kube import JOBS
+from lethe_local.cli import client
+from lethe_local.folder import NAMESPACE, Folder
 
 from tests.local.lake import Lake
 from tests.support.documents import resource
@@ -178,12 +181,20 @@ def require_erased(lake: Lake, folder: Path, erased: dict[str, int]) -> None:
         lake.done("delete", "dataset", name)
 
 
+def jobs(lake: Lake) -> set[str]:
+    with client(Folder(lake.home)) as kube:
+        return {job["metadata"]["name"] for job in kube.list(JOBS, NAMESPACE)}
+
+
 def state_of(lake: Lake, dataset: str) -> str:
     return next((d["state"] for d in subject_of(lake).get("datasets") or () if d["name"] == dataset), "")
 
 
 def test_a_table_that_knows_only_keys_is_erased_before_the_table_of_the_keys(lake: Lake, tmp_path: Path) -> None:
     ask(lake, tmp_path, BOOKINGS, LOYALTY)
+    lake.wait_until("hidden", lambda: subject_of(lake).get("hidden") == 2)
+    assert "lethe-warm-driver-values" in jobs(lake)
+    assert not [name for name in jobs(lake) if "-restatement-" in name]  # no run has started a driver of its own
     require_erased(lake, tmp_path, {"loyalty": 1, "bookings": 2})
 
 

@@ -32,14 +32,20 @@ class Namespace:
         server.create(box, LEASES)
         return cls(server, box)
 
-    def ask(self, spec: RunSpec, document: str | None = None) -> str:
-        """Let a run be carried out; later ones come after it. The key in the mailbox."""
-        return self._write(spec, document)
+    def ask(self, spec: RunSpec, document: str | None = None, files: tuple[str, ...] = ()) -> str:
+        """Let a run be carried out; later ones come after it. The key in the mailbox.
+
+        Args:
+            files: With values, which the run needs.
+        """
+        return self._write(spec, document, files=files)
 
     def cancel(self, spec: RunSpec) -> None:
         self._write(spec, None, cancelled=True)
 
-    def _write(self, spec: RunSpec, document: str | None, cancelled: bool | None = None) -> str:
+    def _write(
+        self, spec: RunSpec, document: str | None, cancelled: bool | None = None, files: tuple[str, ...] = ()
+    ) -> str:
         name, prefix = self.config_map(spec), spec.run_id[:12]
         with self.server.news:
             if self.server.find(name) is None:
@@ -54,6 +60,7 @@ class Namespace:
                 prefix=prefix,
                 created_time=_BEGAN + timedelta(seconds=next(_NUMBERS)),
                 cancelled=cancelled,
+                files=files,
             )
             key = f"{spec.run_id}-{spec.attempt}.json"
             self.server.put(self.box, **{key: entry.to_json()})

@@ -254,7 +254,7 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
         remind=(*spec.forgotten(world), *cared.remind) if may_start else (),
         withdraw=(*spec.withdrawn(world), *cared.withdraw),
         cancel=cared.cancel,
-        start_warm_driver=cared.start and may_start,
+        start_warm_drivers=cared.start if may_start else {},
         sweep=sweep.delete,
         owner=buffer_guard.owner(dataset, world, settings),
         delete_jobs=(*prunable.jobs, *unwanted),

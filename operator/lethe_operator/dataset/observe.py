@@ -144,11 +144,19 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
     policies, unreadable = _policies(objects, namespace)
     read_runs, workers = RunReader(kube, objects, tables.documents, settings, now).read(dataset)
     committer, warm = workers.get(Engine.COMMITTER), workers.get(Engine.WARM_DRIVER)
+    values = workers.get(Engine.VALUES_DRIVER)
     if isinstance(read_runs, Unavailable):
         table: Any = read_runs
         runs: tuple[ObservedRun, ...] = ()
         world = Observation(
-            restatements, policies, runs, table, committer=committer, warm_driver=warm, next_expiry=known.next_expiry
+            restatements,
+            policies,
+            runs,
+            table,
+            committer=committer,
+            warm_driver=warm,
+            values_driver=values,
+            next_expiry=known.next_expiry,
         )
         return Observed(dataset, world, tuple(invalid))
     runs = read_runs
@@ -163,6 +171,7 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
             NotListed(),
             committer=committer,
             warm_driver=warm,
+            values_driver=values,
             next_expiry=known.next_expiry,
         )
         return Observed(dataset, world, (*invalid, *unreadable))
@@ -204,6 +213,7 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
         events,
         committer,
         warm,
+        values,
         known.next_expiry,
         other_namespaces=tuple(d for n in settings.watch_namespaces if n != namespace for d in near.of(objects, n)),
         catalogs=catalog_places(),

@@ -108,7 +108,8 @@ class RunReader:
         if committer.enabled:
             workers[Engine.COMMITTER] = committer_view(self.objects, namespace, committer.name, self.now)
         if warm.enabled:
-            workers[Engine.WARM_DRIVER] = warm_driver_view(self.objects, namespace, warm.name, self.now)
+            for engine in (Engine.WARM_DRIVER, Engine.VALUES_DRIVER):
+                workers[engine] = warm_driver_view(self.objects, namespace, warm.name_of(engine), self.now)
         return workers
 
     def _read_again(self, namespace: str, engines: Iterable[Engine]) -> None:
@@ -122,9 +123,10 @@ class RunReader:
                 case Engine.COMMITTER:
                     self.objects.fresh_lease(self.kube, namespace, self.settings.committer.name)
                     self.objects.fresh_config_map(self.kube, namespace, self.settings.committer.name)
-                case Engine.WARM_DRIVER:
-                    self.objects.fresh_pods(self.kube, namespace, self.settings.warm_drivers.name)
-                    self.objects.fresh_config_map(self.kube, namespace, self.settings.warm_drivers.name)
+                case Engine.WARM_DRIVER | Engine.VALUES_DRIVER:
+                    name = self.settings.warm_drivers.name_of(engine)
+                    self.objects.fresh_pods(self.kube, namespace, name)
+                    self.objects.fresh_config_map(self.kube, namespace, name)
                 case Engine.JOB:
                     raise AssertionError("a Job has no mailbox")
                 case _:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Final, assert_never
+from typing import Any, Final, Literal, assert_never
 
 from lethe.base.verdict import Verdict
 from lethe.buffer.digest import EMPTY_BUFFER, BufferDigest
@@ -29,7 +29,7 @@ from pydantic import Field
 
 from lethe_operator.resources.common import FOR_ERASURES, FOR_HEAD, Meta
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.restatement import Restatement
+from lethe_operator.resources.restatement import Restatement, SecretFile
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
 
 
@@ -42,6 +42,11 @@ class Engine(StrEnum):
     """The namespace's process for runs that write no data files."""
     WARM_DRIVER = "WarmDriver"
     """The namespace's driver that stays up between small runs."""
+    VALUES_DRIVER = "ValuesDriver"
+    """The warm driver for runs that need the values of Erases and Redacts: its pod has their Secrets."""
+
+
+WarmEngine = Literal[Engine.WARM_DRIVER, Engine.VALUES_DRIVER]
 
 
 class Dispatch(ApiModel):
@@ -59,6 +64,8 @@ class Dispatch(ApiModel):
     created_time: datetime
     engine: Engine
     """Which process."""
+    secrets: tuple[SecretFile, ...] = ()
+    """That the run needs."""
 
 
 @dataclass(frozen=True)
@@ -306,6 +313,8 @@ class Attempt:
     executors_waiting: str = ""
     deleting: bool = False
     engine: Engine = Engine.JOB
+    secrets: tuple[SecretFile, ...] = ()
+    """That the run needs. Known only of an attempt that a process of the namespace received."""
     failures_before: Failures = NO_FAILURES
     """Of earlier attempts of the run, counted at launch."""
     progress: Progress | None = None
@@ -417,6 +426,8 @@ class Observation:
     """None: the committer is not enabled."""
     warm_driver: WorkerView | None = None
     """None: warm drivers are not enabled."""
+    values_driver: WorkerView | None = None
+    """The warm driver for runs with values; None: warm drivers are not enabled."""
     next_expiry: datetime | None = None
     """When the ttlSecondsAfterFinished of the next Restatement that is not in `restatements` passes; None: of none."""
     other_namespaces: tuple[Dataset, ...] = ()

@@ -44,7 +44,13 @@ class SecretFile:
     secret: str
     key: str
     file: str
-    """Name of the file."""
+    """Name of the file. It identifies the request, too: a pod that has the file was started for this request, so it has the
+    values that the Secret had then or later."""
+
+    @classmethod
+    def of(cls, secret: str, key: str, request_uid: str) -> "SecretFile":
+        """The file of a key of a Secret for a request."""
+        return cls(secret, key, sha256(f"{request_uid}/{secret}/{key}".encode()).hexdigest()[:16])
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,8 @@ class Restatement:
     """Who created it; None: no run will carry it out."""
     made_by: str = ""
     """Name of the subject request that made it; "": none did."""
+    request_uid: str = ""
+    """UID of this request."""
 
     @property
     def batch_ids(self) -> tuple[str, ...]:
@@ -85,12 +93,8 @@ class Restatement:
         by_field = rows.by_field if rows is not None else {}
         named = {values_field(f): c.values_from.secret_key_ref for f, c in by_field.items()}
         named[HASH_KEY_FIELD] = redact.secret if redact is not None else None
-        file = sha256(self.key.encode()).hexdigest()[:16]
-        return {
-            field: SecretFile(secret.name, secret.key, f"{file}-{n}" if n else file)
-            for n, (field, secret) in enumerate(named.items())
-            if secret is not None
-        }
+        uid = self.request_uid or self.meta.uid
+        return {f: SecretFile.of(secret.name, secret.key, uid) for f, secret in named.items() if secret is not None}
 
     @property
     def searches(self) -> bool:
@@ -170,7 +174,8 @@ def parse_restatement(body: Mapping[str, Any]) -> Restatement:
     meta = parse_meta(body)
     spec = parse_spec(RestatementSpec, "Restatement", body)
     key = request_key(meta.namespace, meta.name, body.get("spec") or {})
-    return Restatement(meta, spec, key, stored_status(RestatementStatus, body), made_by=owner_of(body)[0])
+    name, uid = owner_of(body)
+    return Restatement(meta, spec, key, stored_status(RestatementStatus, body), made_by=name, request_uid=uid)
 
 
 def is_subject_request(body: Mapping[str, Any]) -> bool:

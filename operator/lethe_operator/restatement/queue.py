@@ -228,7 +228,7 @@ def restatements_launch(
         why=f"{_what(members)}, attempt {run.attempt}",
         for_uid=members[0].meta.uid if len(members) == 1 else "",
         engine=engine,
-        secrets=tuple(secret for r in members for secret in r.secrets.values()),
+        secrets=tuple(dict.fromkeys(secret for r in members for secret in r.secrets.values())),
     )
 
 

@@ -17,7 +17,7 @@ Entries of the mailboxes of the committer and the warm driver, and the note that
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, assert_never
 
@@ -32,11 +32,13 @@ from lethe_operator.resources.common import (
     ANNOTATION_FAILURES,
     ANNOTATION_FOR_UID,
     ANNOTATION_GENERATION,
+    ERASE_PATH,
     LABEL_QUEUE,
     RUN_LABELS,
     SPARK_CONTAINER,
 )
-from lethe_operator.resources.observed import Dispatch
+from lethe_operator.resources.observed import Dispatch, Engine, WarmEngine
+from lethe_operator.resources.restatement import SecretFile
 from lethe_operator.runs import names, pod
 from lethe_operator.runs import pod as spark_conf
 from lethe_operator.runs.pod import Size, merged, size, within
@@ -223,28 +225,65 @@ ANNOTATION_DIGEST: Final = "lethe.dev/template-digest"
 # Restarts of the container and lost pods; after these, the operator makes a new Job.
 RESTARTS_AT_MOST: Final = 20
 KEPT_SECONDS: Final = 300
+WARM_DRIVER_LABELS: Final = {**RUN_LABELS, "app.kubernetes.io/component": "warm-driver"}
+"""The labels of both warm drivers."""
 # The supervisor ends a session before the kernel kills the whole container.
 MEMORY_SHARE: Final = 0.92
 
 
-def warm_driver_job(namespace: str, mailbox_uid: str, settings: Settings) -> dict[str, Any]:
+def warm_driver_job(
+    namespace: str,
+    mailbox_uid: str,
+    settings: Settings,
+    engine: WarmEngine = Engine.WARM_DRIVER,
+    secrets: Sequence[SecretFile] = (),
+) -> dict[str, Any]:
     """The Job.
 
     Args:
         mailbox_uid: UID of the mailbox's ConfigMap, which has the name of the Job.
+        engine: Which of the warm drivers.
+        secrets: Mounted into its pod. They do not make the Job outdated.
     """
+    name = settings.warm_drivers.name_of(engine)
+    unmounted = _warm_driver_spec(namespace, settings, engine, ())
+    digest = hashlib.sha256(json.dumps(unmounted, sort_keys=True).encode()).hexdigest()[:16]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": mailbox_uid}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": WARM_DRIVER_LABELS,
+            "annotations": {ANNOTATION_DIGEST: digest},
+            "ownerReferences": [owner],
+        },
+        "spec": _warm_driver_spec(namespace, settings, engine, secrets),
+    }
+
+
+def _warm_driver_spec(
+    namespace: str, settings: Settings, engine: WarmEngine, secrets: Sequence[SecretFile]
+) -> dict[str, Any]:
     wanted = settings.warm_drivers
+    name, has_values = wanted.name_of(engine), engine is Engine.VALUES_DRIVER
     chosen = _size(namespace, settings)
     scratch = chosen.driver.scratch or settings.run_limits.scratch
     assignment = pod.Assignment(
         namespace=namespace,
         account=wanted.name,
-        labels={**RUN_LABELS, "app.kubernetes.io/component": "warm-driver"},
+        labels=WARM_DRIVER_LABELS,
         annotations={},
-        confs=spark_conf.alone(wanted.name, chosen),
+        confs=spark_conf.alone(name, chosen),
         env=[
-            {"name": "LETHE_WARM_DRIVER", "value": wanted.name},
-            {"name": "LETHE_WARM_IDLE_SECONDS", "value": str(wanted.idle_seconds)},
+            {"name": "LETHE_WARM_DRIVER", "value": name},
+            {
+                "name": "LETHE_WARM_IDLE_SECONDS",
+                "value": str(wanted.values_idle_seconds if has_values else wanted.idle_seconds),
+            },
+            {"name": "LETHE_WARM_FILES", "value": ",".join(s.file for s in secrets)},
+            {"name": "LETHE_VALUES_FOLDER", "value": ERASE_PATH},
             {"name": "LETHE_WARM_RUN_SECONDS", "value": str(wanted.max_run_seconds)},
             {"name": "LETHE_WARM_MEMORY_BYTES", "value": str(int(chosen.driver.memory * MEMORY_SHARE))},
             # Below the size of the volume: the kubelet evicts a pod whose volume is larger, with all its runs.
@@ -256,6 +295,7 @@ def warm_driver_job(namespace: str, mailbox_uid: str, settings: Settings) -> dic
             ),
         ],
         runs={"emptyDir": {}},
+        secrets=secrets,
         digests=True,
     )
     template = pod.driver(assignment, chosen, settings.run_template.pod_template, settings)
@@ -265,26 +305,12 @@ def warm_driver_job(namespace: str, mailbox_uid: str, settings: Settings) -> dic
         # The chart's PodMonitor and NetworkPolicy name this port.
         container["ports"] = [{"name": "metrics", "containerPort": wanted.metrics_port}]
     template["spec"]["restartPolicy"] = "OnFailure"
-    spec = {
+    return {
         "backoffLimit": RESTARTS_AT_MOST,
         "completions": 1,
         "parallelism": 1,
         "ttlSecondsAfterFinished": KEPT_SECONDS,
         "template": template,
-    }
-    digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": wanted.name, "uid": mailbox_uid}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": wanted.name,
-            "namespace": namespace,
-            "labels": assignment.labels,
-            "annotations": {ANNOTATION_DIGEST: digest},
-            "ownerReferences": [owner],
-        },
-        "spec": spec,
     }
 
 
@@ -308,13 +334,24 @@ def dispatch(launch: Launch, now: datetime) -> Dispatch:
         for_uid=launch.for_uid,
         created_time=now,
         engine=launch.engine,
+        secrets=launch.secrets,
     )
 
 
 def entry(
-    dataset: DatasetRef, run_id: str, family: RunFamily, attempt: int, created: datetime, cancelled: bool = False
+    dataset: DatasetRef,
+    run_id: str,
+    family: RunFamily,
+    attempt: int,
+    created: datetime,
+    cancelled: bool = False,
+    files: tuple[str, ...] = (),
 ) -> MailboxEntry:
-    """The mailbox entry that asks a process to carry out an attempt or, if it is cancelled, to end it."""
+    """The mailbox entry that asks a process to carry out an attempt or, if it is cancelled, to end it.
+
+    Args:
+        files: As in the entry.
+    """
     return MailboxEntry(
         dataset_uid=dataset.uid,
         run_id=run_id,
@@ -324,4 +361,5 @@ def entry(
         prefix=names.key_prefix(run_id),
         created_time=created,
         cancelled=cancelled or None,
+        files=files,
     )

@@ -23,7 +23,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -50,7 +50,17 @@ from lethe_operator.resources.common import (
     Meta,
 )
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Attempt, Engine, NoTable, TableView, Unavailable, VacuumJob, VacuumLimit
+from lethe_operator.resources.observed import (
+    Attempt,
+    Engine,
+    NoTable,
+    TableView,
+    Unavailable,
+    VacuumJob,
+    VacuumLimit,
+    WarmEngine,
+)
+from lethe_operator.resources.restatement import SecretFile
 from lethe_operator.runs import job, names, pod
 from lethe_operator.runs.job import run_object
 from lethe_operator.runs.pod import merged, size, within
@@ -232,8 +242,17 @@ class VacuumPlaces:
 log = logging.getLogger(__name__)
 
 
-def start(kube: Kube, namespace: str, settings: Settings) -> bool:
+def start(
+    kube: Kube,
+    namespace: str,
+    settings: Settings,
+    engine: WarmEngine = Engine.WARM_DRIVER,
+    secrets: Sequence[SecretFile] = (),
+) -> bool:
     """Make its Job, unless it is active. A Job that has ended is removed first.
+
+    Args:
+        secrets: Mounted into its pod.
 
     Returns:
         False: a Job of this name is being deleted, so start it again later.
@@ -241,21 +260,23 @@ def start(kube: Kube, namespace: str, settings: Settings) -> bool:
     Raises:
         KubeError: The API server rejected a request, or did not answer (`status` 0).
     """
-    name = settings.warm_drivers.name
+    name = settings.warm_drivers.name_of(engine)
     try:
         mailbox = kube.get(CONFIG_MAPS, namespace, name)
     except NotFound:
         return True  # without a mailbox there are no runs for it
-    document = job.warm_driver_job(namespace, str(mailbox["metadata"]["uid"]), settings)
+    document = job.warm_driver_job(namespace, str(mailbox["metadata"]["uid"]), settings, engine, secrets)
     try:
         kube.create(JOBS, namespace, document)
     except AlreadyExists:
         return _make_room(kube, namespace, name)
-    log.info("%s: started the warm driver", namespace)
+    log.info("%s: started %s", namespace, name)
     return True
 
 
-def replace_outdated(kube: Kube, existing: Document | None, settings: Settings) -> None:
+def replace_outdated(
+    kube: Kube, existing: Document | None, settings: Settings, engine: WarmEngine = Engine.WARM_DRIVER
+) -> None:
     """Delete the Job if it was made with other settings or another image.
 
     Its run may finish within the grace period; the runs that wait start the next one.
@@ -270,10 +291,10 @@ def replace_outdated(kube: Kube, existing: Document | None, settings: Settings) 
         return
     metadata = existing["metadata"]
     namespace, name = metadata["namespace"], metadata["name"]
-    wanted = job.warm_driver_job(namespace, "", settings)["metadata"]["annotations"][job.ANNOTATION_DIGEST]
+    wanted = job.warm_driver_job(namespace, "", settings, engine)["metadata"]["annotations"][job.ANNOTATION_DIGEST]
     has = (metadata.get("annotations") or {}).get(job.ANNOTATION_DIGEST)
     if "deletionTimestamp" not in metadata and has != wanted:
-        log.info("%s: the warm driver has other settings and is replaced", namespace)
+        log.info("%s: %s has other settings and is replaced", namespace, name)
         kube.delete(JOBS, namespace, name, policy="Foreground", uid=str(metadata["uid"]))
 
 
@@ -418,7 +439,8 @@ def _hand_over(kube: Kube, wanted: Launch, run_json: str, now: datetime, setting
     """Store the run and the note which process has it, then write the mailbox. After a crash in between, `remind` writes it."""
     run, asked = wanted.run, job.dispatch(wanted, now)
     _store(kube, run, {RUN_KEY: run_json, DISPATCH_KEY: asked.model_dump_json(by_alias=True)})
-    entry = job.entry(run.dataset, run.run_id, run.family, run.attempt, now)
+    files = tuple(s.file for s in wanted.secrets)
+    entry = job.entry(run.dataset, run.run_id, run.family, run.attempt, now, files=files)
     _write_mailbox(kube, run.dataset.namespace, wanted.engine, {entry.prefix: entry}, settings)
     with about(**log_fields(run)):
         log.info("%s: %s by the %s: %s", run.dataset.claim, asked.name, wanted.engine, wanted.why)
@@ -439,7 +461,7 @@ def remind(kube: Kube, dataset: DatasetRef, attempts: Iterable[Attempt], setting
         KubeError: The API server rejected a request, or did not answer (`status` 0).
     """
     for engine, mine in _by_engine(attempts):
-        entries = (job.entry(dataset, a.run_id, a.kind.family, a.number, a.created) for a in mine)
+        entries = (_entry(dataset, a) for a in mine)
         _write_mailbox(kube, dataset.namespace, engine, {e.prefix: e for e in entries}, settings)
 
 
@@ -450,8 +472,14 @@ def cancel(kube: Kube, dataset: DatasetRef, attempts: Iterable[Attempt], setting
         KubeError: The API server rejected a request, or did not answer (`status` 0).
     """
     for engine, mine in _by_engine(attempts):
-        entries = (job.entry(dataset, a.run_id, a.kind.family, a.number, a.created, cancelled=True) for a in mine)
+        entries = (_entry(dataset, a, cancelled=True) for a in mine)
         _write_mailbox(kube, dataset.namespace, engine, {e.prefix: e for e in entries}, settings)
+
+
+def _entry(dataset: DatasetRef, attempt: Attempt, cancelled: bool = False) -> MailboxEntry:
+    files = tuple(s.file for s in attempt.secrets)
+    family, number = attempt.kind.family, attempt.number
+    return job.entry(dataset, attempt.run_id, family, number, attempt.created, cancelled, files)
 
 
 def withdraw(kube: Kube, namespace: str, attempts: Iterable[Attempt], settings: Settings) -> None:
@@ -484,8 +512,8 @@ def _mailbox_of(engine: Engine, settings: Settings) -> str:
     match engine:
         case Engine.COMMITTER:
             return settings.committer.name
-        case Engine.WARM_DRIVER:
-            return settings.warm_drivers.name
+        case Engine.WARM_DRIVER | Engine.VALUES_DRIVER:
+            return settings.warm_drivers.name_of(engine)
         case Engine.JOB:
             raise AssertionError("a Job has no mailbox")
         case _:

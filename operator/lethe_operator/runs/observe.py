@@ -333,6 +333,7 @@ def dispatched(
         generation=dispatch.generation,
         for_uid=dispatch.for_uid,
         engine=dispatch.engine,
+        secrets=dispatch.secrets,
         progress=progress,
         result=result,
     )

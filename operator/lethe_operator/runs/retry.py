@@ -119,7 +119,7 @@ def failure(attempt: Attempt) -> Verdict:
     if attempt.job_reason == Reason.SUBMISSION_FAILED:
         why = attempt.job_message.rstrip(".")
         return Verdict(Reason.SUBMISSION_FAILED, f"Kubeflow's operator could not submit {attempt.job}: {why}.")
-    if attempt.engine is Engine.WARM_DRIVER:
+    if attempt.engine in (Engine.WARM_DRIVER, Engine.VALUES_DRIVER):
         return Verdict(
             Reason.WARM_DRIVER_AWAY, f"The warm driver of the namespace did not report how {attempt.job} ended."
         )

@@ -8,7 +8,7 @@ Decides which runs the warm driver of the namespace carries out, when it starts,
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
@@ -56,8 +56,10 @@ from lethe_operator.resources.observed import (
     Observation,
     ObservedRun,
     TableView,
+    WarmEngine,
+    WorkerView,
 )
-from lethe_operator.resources.restatement import HASH_KEY_FIELD, Restatement, values_field
+from lethe_operator.resources.restatement import HASH_KEY_FIELD, Restatement, SecretFile, values_field
 from lethe_operator.runs.retry import counted
 from lethe_operator.settings import Settings, WarmDriverSettings
 
@@ -233,9 +235,9 @@ def _rows(restatement: Restatement, lookups: Mapping[str, Dataset]) -> RowsRef |
     if rows is None:
         return None
     conditions: list[ConditionRef] = []
-    for field, condition in rows.by_field.items():
-        ref = ConditionRef(field=field, column=condition.column, values_uri=condition.values_from.uri)
-        if (secret := secrets.get(values_field(field))) is not None:
+    for name, condition in rows.by_field.items():
+        ref = ConditionRef(field=name, column=condition.column, values_uri=condition.values_from.uri)
+        if (secret := secrets.get(values_field(name))) is not None:
             source = {"values_file": f"{ERASE_PATH}/{secret.file}", "secret": secret.secret, "secret_key": secret.key}
             ref = ref.model_copy(update=source)
         if condition.via is not None:
@@ -436,13 +438,16 @@ STARTS_WITHIN: Final = timedelta(seconds=90)
 # The same if it makes way: none starts, and the last one ends within the grace period of its pod.
 ENDS_WITHIN: Final = timedelta(seconds=30)
 
+# How soon a run with values that has not begun is looked at again.
+NEXT_DRIVER: Final = timedelta(seconds=5)
+
 
 @dataclass(frozen=True)
 class WarmDriverCare:
-    """What to do about the runs that the warm driver received."""
+    """What to do about the runs that the warm drivers received."""
 
-    start: bool = False
-    """Start it: runs wait, and there is none."""
+    start: Mapping[WarmEngine, tuple[SecretFile, ...]] = field(default_factory=dict)
+    """Those to start: runs wait, and there is none. With the Secrets that these runs need."""
     remind: tuple[Attempt, ...] = ()
     """Attempts whose entry the mailbox lacks."""
     cancel: tuple[Attempt, ...] = ()
@@ -458,8 +463,24 @@ def with_engine(launch: Launch, dataset: Dataset, world: Observation, settings: 
     if launch.engine is not Engine.JOB or _is_launched_otherwise(settings.run_template):
         return launch
     if may_carry_out(launch, dataset, world, settings.warm_drivers):
-        return replace(launch, engine=Engine.WARM_DRIVER)
+        return replace(launch, engine=_warm_engine(launch))
     return launch
+
+
+def _warm_engine(launch: Launch) -> WarmEngine:
+    """Which of the warm drivers may see what a run sees. Values that a run has read may stay in the session's memory."""
+    return Engine.VALUES_DRIVER if launch.secrets or launch.run.erases_by_values else Engine.WARM_DRIVER
+
+
+def driver_of(world: Observation, engine: WarmEngine) -> WorkerView | None:
+    """One of the warm drivers; None: they are not enabled."""
+    match engine:
+        case Engine.WARM_DRIVER:
+            return world.warm_driver
+        case Engine.VALUES_DRIVER:
+            return world.values_driver
+        case _:
+            assert_never(engine)
 
 
 def may_carry_out(launch: Launch, dataset: Dataset, world: Observation, settings: WarmDriverSettings) -> bool:
@@ -467,15 +488,10 @@ def may_carry_out(launch: Launch, dataset: Dataset, world: Observation, settings
 
     One that failed, whatever the cause, gets a pod of its own: a run that breaks the warm driver does so at most once.
     """
-    there = world.warm_driver
+    there = driver_of(world, _warm_engine(launch))
     if there is None or there.away_until is not None or len(there.mailbox) >= settings.max_waiting:
         return False
-    if (
-        launch.secrets
-        or launch.run.erases_by_values
-        or launch.place is not None
-        or not _is_standard(dataset.spec.run_template, settings.driver)
-    ):
+    if launch.place is not None or not _is_standard(dataset.spec.run_template, settings.driver):
         return False
     if launch.run.attempt > 1 or _failed_last(launch.run, world):
         return False
@@ -484,31 +500,46 @@ def may_carry_out(launch: Launch, dataset: Dataset, world: Observation, settings
 
 
 def care_for_warm_driver(world: Observation, unwanted: Collection[str], now: datetime) -> WarmDriverCare:
-    """What to do about the runs that the warm driver received.
+    """What to do about the runs that the warm drivers received.
 
     Args:
         unwanted: Names of attempts that nobody needs any more.
     """
-    there = world.warm_driver
-    mine = tuple(_in_warm_driver(world))
+    warm, values = (_care_for(world, e, unwanted, now) for e in (Engine.WARM_DRIVER, Engine.VALUES_DRIVER))
+    return WarmDriverCare(
+        start={**warm.start, **values.start},
+        remind=(*warm.remind, *values.remind),
+        cancel=(*warm.cancel, *values.cancel),
+        withdraw=(*warm.withdraw, *values.withdraw),
+        look_again=earliest(warm.look_again, values.look_again),
+    )
+
+
+def _care_for(world: Observation, engine: WarmEngine, unwanted: Collection[str], now: datetime) -> WarmDriverCare:
+    there = driver_of(world, engine)
+    attempts = (a for r in world.runs for a in r.attempts)
+    mine = tuple(a for a in attempts if a.engine is engine and a.state is AttemptState.ACTIVE)
     if there is None or not mine:
         return WarmDriverCare()
     cancel = tuple(a for a in mine if a.job in unwanted and _key(a) not in there.cancelled)
     if there.alive:
-        return WarmDriverCare(remind=tuple(a for a in mine if _key(a) not in there.mailbox), cancel=cancel)
+        # A driver that lacks the Secrets of a run ends before it, and another one starts.
+        waits = engine is Engine.VALUES_DRIVER and any(a.progress is None for a in mine)
+        return WarmDriverCare(
+            remind=tuple(a for a in mine if _key(a) not in there.mailbox),
+            cancel=cancel,
+            look_again=now + NEXT_DRIVER if waits else None,
+        )
     within = STARTS_WITHIN if there.away_until is None else ENDS_WITHIN
     late = tuple(a for a in mine if a.created + within <= now)
-    waits = tuple(a for a in mine if a not in late)
+    waiting = tuple(a for a in mine if a not in late)
+    starts = bool(waiting) and not there.starting and there.away_until is None
+    secrets = tuple(dict.fromkeys(s for a in waiting for s in a.secrets))
     return WarmDriverCare(
-        start=bool(waits) and not there.starting and there.away_until is None,
+        start={engine: secrets} if starts else {},
         withdraw=late,
-        look_again=earliest(*(a.created + within for a in waits)),
+        look_again=earliest(*(a.created + within for a in waiting)),
     )
-
-
-def _in_warm_driver(world: Observation) -> Iterable[Attempt]:
-    attempts = (a for r in world.runs for a in r.attempts)
-    return (a for a in attempts if a.engine is Engine.WARM_DRIVER and a.state is AttemptState.ACTIVE)
 
 
 def _key(attempt: Attempt) -> str:
@@ -560,8 +591,9 @@ def _reads(launch: Launch, world: Observation) -> int | None:
             searches = group.deletes is not Deletes.LEDGER or any(r.searches for r in group.requests)
             return max(launch.bytes, whole) if searches or group.dry_run else launch.bytes
         case RunKind.VACUUM:
-            return launch.bytes if not world.open_erasures else None
+            # The search of the storage reads old data files of about the size of the table.
+            return max(launch.bytes, whole) if world.open_erasures else launch.bytes
         case RunKind.ERASURE_CHECK:
-            return None
+            return whole
         case _:
             assert_never(run.kind)

@@ -570,6 +570,8 @@ class MailboxEntry(Document):
     created_time: datetime
     cancelled: bool | None = None
     """True: the warm driver stops the run and delivers a result; None: it carries it out."""
+    files: tuple[str, ...] = ()
+    """Names of the files with values and keys that the run needs. Only a warm driver that has all of them carries it out."""
 
 
 def parse_run(text: str) -> RunSpec:

@@ -214,14 +214,16 @@ class Delivery:
         """
         drop_keys(self.api, self.mailbox, keys)
 
-    def keys(self) -> frozenset[str]:
-        """The keys that the mailbox has now.
+    def entries(self) -> Iterator[MailboxEntry]:
+        """The entries that the mailbox has now. It leaves out those that cannot be read.
 
         Raises:
             KubeError: The API server rejected the request, or did not answer.
         """
         config_map = self.api.kube.get(CONFIG_MAPS, self.api.namespace, self.mailbox)
-        return frozenset(config_map.get("data") or {})
+        for text in (config_map.get("data") or {}).values():
+            with suppress(ValidationError):
+                yield MailboxEntry.model_validate_json(text)
 
     def _put(self, entry: MailboxEntry, error: LetheError) -> None:
         with about(namespace=self.api.namespace, run=entry.run_id, attempt=entry.attempt):

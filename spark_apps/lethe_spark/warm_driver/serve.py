@@ -189,6 +189,8 @@ class WarmSettings:
     """Folder for the files of sessions."""
     metrics_port: int | None = None
     """The port of /metrics; None: no metrics are served."""
+    files: frozenset[str] = frozenset()
+    """Names of the files with values and keys that are mounted into the pod."""
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "WarmSettings":
@@ -211,6 +213,7 @@ class WarmSettings:
             limits,
             Path((environ.get("SPARK_LOCAL_DIRS") or "/tmp").split(",")[0]),
             metrics_port(environ),
+            frozenset(filter(None, environ.get("LETHE_WARM_FILES", "").split(","))),
         )
 
 
@@ -252,6 +255,7 @@ class WarmDriver:
     """Number of sessions so far; names their folders."""
 
     def __post_init__(self) -> None:
+        self.mailbox.files = self.settings.files
         self.metrics = WarmDriverMetrics(self.settings.api.namespace, self.mailbox, self.news)
 
     @property
@@ -276,7 +280,8 @@ class WarmDriver:
                 self._session.kill()
         try:
             # An entry may have come just now. If one comes later, the operator sees that this process has ended.
-            return BROKEN if code == IDLE and self._delivery.keys() else code
+            came = any(map(self.mailbox.is_for_us, self._delivery.entries()))
+            return BROKEN if code == IDLE and came else code
         except KubeError as e:
             log.warning("the mailbox %s could not be read: %s", settings.name, e)
             return BROKEN
@@ -299,6 +304,9 @@ class WarmDriver:
                 now = monotonic()
                 if self._running is not None or not self.mailbox.is_empty(now):
                     self._idle_since = now
+                elif self._ready and self.mailbox.has_others(now):
+                    log.info("the runs that wait need files that this pod does not have")
+                    return IDLE
                 elif self._ready and now - self._idle_since >= self.settings.idle_seconds:
                     log.info("no run for %g seconds", self.settings.idle_seconds)
                     return IDLE

@@ -283,6 +283,27 @@ def test_it_ends_when_it_was_idle(namespace: Namespace, supervisor: Supervisor) 
     assert supervisor.wait() == 0
 
 
+def test_it_takes_the_runs_whose_files_it_has_and_ends_when_only_others_wait(
+    namespace: Namespace, supervisor: Supervisor
+) -> None:
+    """The operator starts the next one, whose pod has the files of the others."""
+    other, both, own, none = (a_spec("ok") for _ in range(4))
+    namespace.ask(other, files=("b",))
+    namespace.ask(both, files=("a", "b"))
+    namespace.ask(own, files=("a",))
+    namespace.ask(none)
+
+    supervisor.start(LETHE_WARM_FILES="a,c")
+
+    assert namespace.result(own).outcome is RunOutcome.COMMITTED
+    assert namespace.result(none).outcome is RunOutcome.COMMITTED
+    assert supervisor.wait() == 0  # although it would stay for ten minutes without other runs
+    assert not namespace.is_done(other)
+    assert not namespace.is_done(both)
+    supervisor.start(LETHE_WARM_FILES="a,b")
+    assert {namespace.result(spec).outcome for spec in (other, both)} == {RunOutcome.COMMITTED}
+
+
 def test_a_run_that_comes_while_it_ends_makes_kubernetes_start_it_again(
     namespace: Namespace, supervisor: Supervisor
 ) -> None:

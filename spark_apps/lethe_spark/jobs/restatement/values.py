@@ -4,6 +4,7 @@ Invariants: the content of a list is only in this process and in the memory of i
 a URI is read once in an attempt, so that its digest is that of the values that are searched for.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,8 @@ from lethe.restatement.plan import values_digest
 from lethe_spark.commit.replacement_files import read_list
 from lethe_spark.run.context import digest_key
 
+VALUES_FOLDER: Final = "LETHE_VALUES_FOLDER"
+"""Where the files with values and keys are, in a process whose mounts are elsewhere than the document of the run says."""
 _BYTES_OF_A_VALUE: Final = 1024
 LIST_BYTES_AT_MOST: Final = MAX_VALUES * _BYTES_OF_A_VALUE
 
@@ -99,8 +102,9 @@ def read_mounted(path: str, secret: tuple[str, str], where: str, content: str) -
     Raises:
         TransientError: `SecretNotFound`.
     """
+    folder = os.environ.get(VALUES_FOLDER)
     try:
-        return Path(path).read_bytes()
+        return (Path(folder, Path(path).name) if folder else Path(path)).read_bytes()
     except OSError as e:
         name, key = secret
         expected = f"no Secret {name} with the key {key}" if name else f"no file {path}"

@@ -11,7 +11,7 @@ from lethe_operator.actions import Actions
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.observed import AttemptState, Engine, ObservedRun, WorkerView
 from lethe_operator.runs.retry import failure
-from lethe_operator.runs.spec import ENDS_WITHIN, STARTS_WITHIN
+from lethe_operator.runs.spec import ENDS_WITHIN, NEXT_DRIVER, STARTS_WITHIN
 from lethe_operator.settings import WarmDriverSettings
 
 from tests.support.builders import NOW, a_batch, a_ledger
@@ -93,14 +93,71 @@ def test_a_dataset_that_asks_for_more_than_the_warm_driver_has_gets_jobs(templat
     assert engines(decided(REPLAY, dataset=a_dataset(runTemplate=template))) == [engine]
 
 
-def test_values_of_an_erase_never_reach_the_warm_driver() -> None:
-    rows = {"column": "name", "valuesFrom": {"secretKeyRef": {"name": "erase-1", "key": "values"}}}
-    erase = a_restatement("e", operation="Erase", batchIds=(), rows=rows)
+IN_SECRET = {"secretKeyRef": {"name": "erase-1", "key": "values"}}
+BY_VALUES = {"column": "name", "valuesFrom": IN_SECRET}
+BY_HASH = {
+    "columns": [{"column": "name", "method": "KeyedHash"}],
+    "hashKeyFrom": {"secretKeyRef": {"name": "erase-hash", "key": "key"}},
+}
 
-    (launch,) = decided(erase).launches
 
-    assert launch.secrets
-    assert launch.engine is Engine.JOB
+@pytest.mark.parametrize(
+    ("spec", "view", "engine"),
+    [
+        ({"operation": "Erase", "batchIds": (), "rows": BY_VALUES}, ALIVE, Engine.VALUES_DRIVER),
+        ({"operation": "Erase", "batchIds": (), "rows": BY_VALUES}, GONE, Engine.VALUES_DRIVER),
+        ({"operation": "Erase", "batchIds": (), "rows": BY_VALUES}, None, Engine.JOB),
+        (
+            {"operation": "Erase", "batchIds": (), "rows": BY_VALUES},
+            replace(ALIVE, mailbox=frozenset("12345678")),
+            Engine.JOB,
+        ),
+        (
+            {"operation": "Erase", "batchIds": (), "rows": {**BY_VALUES, "valuesFrom": {"uri": "s3://lake/x/list"}}},
+            ALIVE,
+            Engine.VALUES_DRIVER,
+        ),
+        ({"operation": "Redact", "batchIds": ["A"], "redact": BY_HASH}, ALIVE, Engine.VALUES_DRIVER),
+    ],
+    ids=["alive", "it is started", "disabled", "full mailbox", "values at a URI", "key of hashes"],
+)
+def test_runs_with_values_go_to_a_warm_driver_of_their_own(
+    spec: dict[str, Any], view: WorkerView | None, engine: Engine
+) -> None:
+    (launch,) = decided(a_restatement("e", **spec), values_driver=view).launches
+
+    assert launch.engine is engine
+
+
+def test_the_values_driver_is_started_with_the_secrets_of_the_runs_that_wait_for_it() -> None:
+    erase = a_restatement("e", operation="Erase", batchIds=(), rows=BY_VALUES)
+    (launch,) = decided(erase, values_driver=GONE).launches
+    attempt = replace(
+        an_attempt(launch.run, AttemptState.ACTIVE, engine=Engine.VALUES_DRIVER, ago_seconds=5, for_uid=launch.for_uid),
+        secrets=launch.secrets,
+    )
+    runs = (a_run(launch.run, attempt),)
+
+    gone, busy = (decided(erase, runs=runs, values_driver=view) for view in (GONE, ALIVE))
+
+    assert gone.start_warm_drivers == {Engine.VALUES_DRIVER: launch.secrets}
+    assert busy.start_warm_drivers == {}
+    # It ends if it lacks the Secrets of the run, which then needs another one.
+    assert busy.look_again is not None
+    assert busy.look_again <= NOW + NEXT_DRIVER
+
+
+def test_only_the_restatements_of_one_request_share_a_file_with_values() -> None:
+    request = {"ownerReferences": [{"kind": "Restatement", "controller": True, "name": "all", "uid": "uid-all"}]}
+    again = {"ownerReferences": [{"kind": "Restatement", "controller": True, "name": "all", "uid": "uid-again"}]}
+
+    def file_of(name: str, **meta: Any) -> str:
+        made = a_restatement(name, operation="Erase", batchIds=(), rows=BY_VALUES, meta=meta)
+        (secret,) = made.secrets.values()
+        return secret.file
+
+    assert file_of("a", **request) == file_of("b", **request)
+    assert len({file_of("a", **request), file_of("a", **again), file_of("a"), file_of("b")}) == 4
 
 
 @pytest.mark.parametrize(("whole", "engine"), [(10 * MIB, Engine.WARM_DRIVER), (GIB, Engine.JOB)])
@@ -201,7 +258,8 @@ def test_it_is_started_for_runs_that_wait_and_jobs_take_over_if_it_does_not_star
 
     actions = decided(REPLAY, runs=(waiting,), warm_driver=view)
 
-    assert (actions.start_warm_driver, bool(actions.withdraw), actions.launches) == (start, withdrawn, ())
+    assert actions.start_warm_drivers == ({Engine.WARM_DRIVER: ()} if start else {})
+    assert (bool(actions.withdraw), actions.launches) == (withdrawn, ())
     if not view.alive and not withdrawn:
         assert actions.look_again is not None
         assert actions.look_again <= NOW + STARTS_WITHIN - timedelta(seconds=ago_seconds)

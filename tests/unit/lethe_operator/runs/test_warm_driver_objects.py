@@ -11,7 +11,9 @@ from lethe.kube import CONFIG_MAPS, JOBS, PODS, ROLE_BINDINGS
 from lethe_operator.actions import Launch
 from lethe_operator.dataset.settled_runs import warm_driver_view
 from lethe_operator.resources.boundaries import Boundaries, Boundary, PodLimits
-from lethe_operator.resources.observed import Attempt, AttemptState, Engine, WorkerView
+from lethe_operator.resources.common import DISPATCH_KEY
+from lethe_operator.resources.observed import Attempt, AttemptState, Dispatch, Engine, WorkerView
+from lethe_operator.resources.restatement import SecretFile
 from lethe_operator.runs import job as warm_driver
 from lethe_operator.runs import names
 from lethe_operator.runs.launch import cancel, launch, replace_outdated, start
@@ -30,9 +32,9 @@ RUNNING = {"phase": "Running", "containerStatuses": [{"name": "spark", "state": 
 SPEC = a_group(a_replay("A", "A2", "replay"))
 
 
-def a_server() -> FakeCluster:
+def a_server(mailbox: str = NAME) -> FakeCluster:
     labels = {"app.kubernetes.io/name": "lethe"}
-    return FakeCluster((CONFIG_MAPS, {"metadata": {"namespace": "ns", "name": NAME, "labels": labels}}))
+    return FakeCluster((CONFIG_MAPS, {"metadata": {"namespace": "ns", "name": mailbox, "labels": labels}}))
 
 
 def started(server: FakeCluster, settings: Settings = SETTINGS) -> bool:
@@ -69,6 +71,41 @@ def test_its_pod_is_a_drivers_with_its_own_account_and_no_values_of_erases() -> 
     assert int(env["LETHE_WARM_DISK_BYTES"] or 0) < 8 * GIB
     assert "activeDeadlineSeconds" not in job["spec"]
     assert [(o["kind"], o["uid"]) for o in job["metadata"]["ownerReferences"]] == [("ConfigMap", "uid-box")]
+
+
+def test_the_pod_of_the_values_driver_has_the_secrets_of_its_runs_and_no_other_right() -> None:
+    secrets = (SecretFile.of("erase-1", "values", "uid-request"), SecretFile.of("erase-hash", "key", "uid-request"))
+    without, with_values = (
+        warm_driver.warm_driver_job("ns", "uid-box", SETTINGS, Engine.VALUES_DRIVER, s) for s in ((), secrets)
+    )
+    pod = with_values["spec"]["template"]["spec"]
+    (volume,) = (v for v in pod["volumes"] if v["name"] == "erase")
+    env = {e["name"]: e.get("value") for e in pod["containers"][0]["env"]}
+
+    assert with_values["metadata"]["name"] == f"{NAME}-values"
+    assert pod["serviceAccountName"] == NAME
+    mounted = {s["secret"]["name"]: s["secret"]["items"][0]["path"] for s in volume["projected"]["sources"]}
+    assert mounted == {s.secret: s.file for s in secrets}
+    assert (env["LETHE_WARM_FILES"] or "").split(",") == [s.file for s in secrets]
+    assert env["LETHE_WARM_IDLE_SECONDS"] == "60"
+    digests = {j["metadata"]["annotations"][warm_driver.ANNOTATION_DIGEST] for j in (without, with_values)}
+    assert len(digests) == 1  # other Secrets are no reason to replace it
+
+
+def test_a_run_with_values_names_its_files_in_the_mailbox_and_its_secrets_in_the_note() -> None:
+    server = a_server(f"{NAME}-values")
+    secrets = (SecretFile.of("erase-1", "values", "uid-request"),)
+    given = Launch(SPEC, 0, 3, "a test", "uid-r", Engine.VALUES_DRIVER, secrets=secrets)
+
+    launch(server, a_dataset(), given, a_table(), NOW, SETTINGS)  # type: ignore[arg-type]
+
+    prefix = names.key_prefix(SPEC.run_id)
+    entry = MailboxEntry.model_validate_json(server.get(CONFIG_MAPS, "ns", f"{NAME}-values")["data"][prefix])
+    note = Dispatch.model_validate_json(
+        server.get(CONFIG_MAPS, "ns", "flights-runs")["data"][f"{prefix}{DISPATCH_KEY}"]
+    )
+    assert entry.files == (secrets[0].file,)
+    assert (note.engine, note.secrets) == (Engine.VALUES_DRIVER, secrets)
 
 
 def test_it_stays_within_the_boundary_of_its_namespace() -> None:
