@@ -136,7 +136,7 @@ def test_the_operator_sees_every_mailbox_whatever_the_name_of_the_chart_is() -> 
     documents = render({"nameOverride": "other", "warmDrivers": {"enabled": True}, "watchNamespaces": ["a"]})
     mailboxes = [m for c in ("committer", "warm-driver") for m in of_kind(documents, "ConfigMap", c)]
 
-    assert [m["metadata"]["labels"]["app.kubernetes.io/name"] for m in mailboxes] == ["lethe", "lethe"]
+    assert [m["metadata"]["labels"]["app.kubernetes.io/name"] for m in mailboxes] == ["lethe"] * 3
 
 
 KAFKA = {"bootstrap.servers": "kafka:9092"}
