@@ -18,10 +18,10 @@ from statistics import median
 from typing import Any, Final
 
 import pyarrow as pa
-from lethe.kube import JOBS
+from lethe.contract.status import RunEntry
+from lethe.kube import DATASETS
 from lethe_local.cli import client
 from lethe_local.folder import NAMESPACE, Folder
-from lethe_operator.resources.common import LABEL_DATASET, LABEL_KIND
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import DayTransform
 
@@ -128,7 +128,8 @@ def erase(lake: Lake, about: str, people: Sequence[int], last: str, **spec: Any)
         last: The state, `hidden` or `verified`, until which it waits.
 
     Returns:
-        By state, the seconds and the CPU seconds after which all Datasets were in it; and the runs that were Jobs, by kind.
+        By state, the seconds and the CPU seconds after which all Datasets were in it; the runs by kind, with the seconds from
+        the decision to the end; and the number of failed ones by reason.
     """
     name = f"erase-{about}-{len(people)}"
     values = base64.b64encode("\n".join(map(person, people)).encode()).decode()
@@ -140,14 +141,12 @@ def erase(lake: Lake, about: str, people: Sequence[int], last: str, **spec: Any)
     since = datetime.now(UTC).replace(microsecond=0)
     seconds: dict[str, float] = {}
     cpu: dict[str, float] = {}
-    runs: dict[str, tuple[str, float]] = {}
     with Watch(process.pid) as watch:
         wait("watched", lambda: bool(watch.cpu_seconds))
         used, began = sum(watch.cpu_seconds.values()), time.monotonic()
         lake.apply(secret, resource("Restatement", name, wanted))
 
         def is_done() -> bool:
-            runs.update(_runs(lake, about, since))
             status = (lake.get("restatement", name).get("status") or {}).get("subject") or {}
             for state in ("hidden", "purged", "verified"):
                 if status.get(state) and status[state] == status["selected"] and state not in seconds:
@@ -156,31 +155,42 @@ def erase(lake: Lake, about: str, people: Sequence[int], last: str, **spec: Any)
                     say(f"{name}: {state} in {status['selected']} Datasets after {seconds[state]} s")
             return last in seconds
 
-        wait(f"{last} everywhere", is_done)
-    kinds = {kind for kind, _ in runs.values()}
-    of_kind = {kind: sorted(took for k, took in runs.values() if k == kind) for kind in sorted(kinds)}
+        try:
+            wait(f"{last} everywhere", is_done)
+        except TimeoutError as e:
+            raise TimeoutError(f"{e}: {_late(lake, name)}") from None
+    of_kind: dict[str, list[float]] = {}
+    failed: dict[str, int] = {}
+    for run in _runs(lake, about, since):
+        took = (run.finish_time - run.start_time).total_seconds()  # type: ignore[operator]
+        of_kind.setdefault(str(run.kind), []).append(took)
+        if run.phase == "Failed":
+            failed[str(run.reason)] = failed.get(str(run.reason), 0) + 1
     erased = lake.get("restatement", name)["status"]["subject"]["datasets"]
     return {
         "seconds": seconds,
         "cpu": cpu,
-        "runs": {k: {"number": len(v), "median_seconds": median(v), "most_seconds": v[-1]} for k, v in of_kind.items()},
+        "runs": {
+            k: {"number": len(v), "median_seconds": median(v), "most_seconds": max(v)} for k, v in of_kind.items()
+        },
+        "failed_runs": failed,
         "rows_erased": sum(d.get("rowsErased") or 0 for d in erased),
     }
 
 
-def _runs(lake: Lake, about: str, since: datetime) -> Iterator[tuple[str, tuple[str, float]]]:
-    """The kind of each Job of Datasets with a label that was started since, and its seconds so far."""
+def _runs(lake: Lake, about: str, since: datetime) -> list[RunEntry]:
+    """The runs of Datasets with a label that were asked for since then and have ended, as far as statuses still show them."""
     with client(Folder(lake.home)) as kube:
-        jobs = kube.list(JOBS, NAMESPACE)
-    for job in jobs:
-        labels, status = job["metadata"]["labels"], job.get("status") or {}
-        if not labels.get(LABEL_DATASET, "").startswith(f"{about}-") or "startTime" not in status:
-            continue
-        ended = status.get("completionTime")
-        started = datetime.fromisoformat(status["startTime"])
-        took = (datetime.fromisoformat(ended) if ended else datetime.now(UTC)) - started
-        if started >= since:
-            yield job["metadata"]["name"], (labels[LABEL_KIND], round(took.total_seconds(), 1))
+        datasets = kube.list(DATASETS, NAMESPACE, f"about={about}")
+    entries = (RunEntry.model_validate(r) for d in datasets for r in (d.get("status") or {}).get("runs") or ())
+    return [e for e in entries if e.finish_time is not None and e.start_time is not None and e.start_time >= since]
+
+
+def _late(lake: Lake, name: str) -> str:
+    """The first Datasets of a request that are not done, and why."""
+    status = lake.get("restatement", name).get("status") or {}
+    late = [d for d in (status.get("subject") or {}).get("datasets") or () if d["state"] != "Verified"]
+    return "; ".join(f"{d['name']} is {d['state']} ({d.get('reason')}): {d.get('message')}" for d in late[:5])
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------
@@ -318,9 +328,9 @@ SECONDS_UNTIL: Final = (
 )
 RUNS: Final = (
     Cell("runs of the Restatements", "runs.Restatement.number"),
-    Cell("seconds of each", "runs.Restatement.median_seconds"),
+    Cell("seconds of each, with waiting", "runs.Restatement.median_seconds"),
     Cell("vacuums", "runs.Vacuum.number"),
-    Cell("seconds of each", "runs.Vacuum.median_seconds"),
+    Cell("seconds of each, with waiting", "runs.Vacuum.median_seconds"),
 )
 SUITE = Suite(
     name="subjects",
