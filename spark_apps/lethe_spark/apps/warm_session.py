@@ -7,7 +7,6 @@ removed, and the memory that remains is reported. The supervisor ends this proce
 limits, or if it does not answer. So nothing here has to survive a broken run.
 """
 
-import gc
 import logging
 import os
 import select
@@ -28,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from lethe_spark.apps import app
 from lethe_spark.apps.session import started_session
-from lethe_spark.jvm.gateway import heap_after_collection, is_jvm_alive
+from lethe_spark.jvm.gateway import heap_use, is_jvm_alive
 from lethe_spark.jvm.scan_tasks import forget_staged
 from lethe_spark.run import context, progress
 from lethe_spark.run.foreign_errors import understood
@@ -43,6 +42,8 @@ OPTIONS: Final = f"-XX:+ExitOnOutOfMemoryError {QUICK_START}"
 GONE: Final = 1
 IDLE_SECONDS: Final = 1.0
 """A session that gets no run for so long loads what the first run would have to load."""
+COLLECTED_ABOVE: Final = 0.25
+"""A heap with more than this share of its largest size is collected after a run. To collect takes tenths of a second."""
 ENDS_WITHIN_SECONDS: Final = 2.0
 """A JVM that is ending may do so for this time after its last call has failed."""
 
@@ -59,6 +60,7 @@ def main() -> int:
     confs = with_java_options(context.parse(sys.argv[1:], {})[1].confs, OPTIONS)
     cancelled = threading.Event()
     with os.fdopen(int(os.environ[ANSWERS]), "w", buffering=1) as answers:
+        threading.Thread(target=load_jobs, name="lethe-imports", daemon=True).start()  # while the JVM starts
         base = started_session(confs)
         app.cancel_on_sigterm(cancelled)
         _answer(answers, SessionAnswer(ready=True))
@@ -78,15 +80,18 @@ def _answer(answers: TextIO, answer: SessionAnswer) -> None:
     print(answer.line(), file=answers, flush=True)
 
 
-def warm_up(session: SparkSession) -> None:
-    """Load what every run needs: the modules of the jobs, and the daemon that forks Python workers, with a shuffle between them.
-
-    Failures do not matter here: a run reports them.
-    """
+def load_jobs() -> None:
+    """Load the modules of the jobs."""
     import lethe_spark.jobs.consolidation.job
     import lethe_spark.jobs.restatement.job
     import lethe_spark.jobs.vacuum.job  # noqa: F401
 
+
+def warm_up(session: SparkSession) -> None:
+    """Start the daemon that forks Python workers, with a shuffle between them.
+
+    Failures do not matter here: a run reports them.
+    """
     try:
         pairs = session.sparkContext.parallelize([(0, b""), (1, b"")], 2)
         pairs.mapPartitions(lambda of_one: of_one).partitionBy(2, int).values().collect()
@@ -188,8 +193,7 @@ def cleaned_up(base: SparkSession) -> SessionAnswer:
         for frame in dict(base.sparkContext._jsc.getPersistentRDDs()).values():
             frame.unpersist(True)
         forget_staged()
-    gc.collect()  # references from Python keep objects of the JVM alive
-    used, most = heap_after_collection(base)
+    used, most = heap_use(base, COLLECTED_ABOVE)
     return SessionAnswer(ready=True, heap_used=used, heap_max=most)
 
 

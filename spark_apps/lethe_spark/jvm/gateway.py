@@ -3,6 +3,7 @@
 Java's method handles, used as Java lambdas, so that Java calls Java without a call into Python.
 """
 
+import gc
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -90,16 +91,24 @@ def is_jvm_alive(session: SparkSession, within_seconds: float = 0.0) -> bool:
     return False
 
 
-def heap_after_collection(session: SparkSession) -> tuple[int, int]:
-    """The bytes that the JVM's heap still uses after a garbage collection, and its largest size.
+def heap_use(session: SparkSession, collected_above: float) -> tuple[int, int]:
+    """The bytes that the JVM's heap uses, and its largest size.
+
+    Args:
+        collected_above: A share of the largest size. If the heap uses more, garbage is collected first.
 
     Raises:
         JvmError: Java refused it.
     """
     lang = jvm(session).java.lang
-    lang.System.gc()
     runtime = lang.Runtime.getRuntime()
-    return int(runtime.totalMemory()) - int(runtime.freeMemory()), int(runtime.maxMemory())
+    most = int(runtime.maxMemory())
+    used = int(runtime.totalMemory()) - int(runtime.freeMemory())
+    if used > most * collected_above:
+        gc.collect()  # references from Python keep objects of the JVM alive
+        lang.System.gc()
+        used = int(runtime.totalMemory()) - int(runtime.freeMemory())
+    return used, most
 
 
 def java_list(jvm: Any, values: Iterable[Any]) -> Any:

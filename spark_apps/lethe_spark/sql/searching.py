@@ -4,6 +4,7 @@ No value is part of a query: Spark broadcasts the values. No error contains a va
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Final, TypeVar
@@ -115,18 +116,49 @@ class Search:
     names: Mapping[ColumnName, int] | None = None
     """The table's name mapping. None: it has none."""
 
+    def of_file(self, file: CandidateFile) -> FileResult:
+        """Search one data file.
 
-def search(context: SparkContext, request: Search, files: Sequence[CandidateFile]) -> Searched:
-    """Find the positions of the wanted rows in each of the data files.
+        Raises:
+            SearchError: The file could not be read.
+        """
+        return result_of(file, self._find)
+
+    def _find(self, file: CandidateFile) -> dict[str, FrozenBitMap64]:
+        values = {key: w for key in file.keys if isinstance(w := self.searches[key], Wanted)}
+        keys = {key: w for key in file.keys if isinstance(w := self.searches[key], WantedKeys)}
+        io = load_file_io(dict(self.io_properties), file.path)
+        searched = SearchedFile(io, file.path, file.format_name, self.names)
+        positions = find(searched, values, file.if_absent) if values else {}
+        if keys:
+            positions |= find_keys(searched, keys, file.absent)
+        return positions
+
+
+def search(context: SparkContext, limits: SearchLimits, request: Search, files: Sequence[CandidateFile]) -> Searched:
+    """Find the positions of the wanted rows in each of the data files: in this process, or in many by executors.
 
     Raises:
+        SearchError: A file could not be read.
         Exception: Spark's errors.
     """
+    if _searches_here(context, limits, files):
+        with ThreadPoolExecutor(PARALLEL_FILES, "search") as pool:
+            return Searched.of(pool.map(request.of_file, files))
     values = context.broadcast(dict(request.searches))
     try:
-        return _run(context, files, _ValueWorker(values, dict(request.io_properties), request.names).search)
+        return _run(context, files, _ValueWorker(values, replace(request, searches={})).search)
     finally:
         values.destroy()  # from the disks of the executors too
+
+
+def _searches_here(context: SparkContext, limits: SearchLimits, files: Sequence[CandidateFile]) -> bool:
+    """Whether this process searches the data files.
+
+    Python processes of Spark need seconds to start, and each search with them some tenths of a second.
+    """
+    is_slower = len(files) > _FILES_HERE_AT_MOST and context.defaultParallelism > PARALLEL_FILES
+    return not is_slower and is_few(limits, files)
 
 
 def search_few_here(
@@ -134,16 +166,12 @@ def search_few_here(
 ) -> Searched:
     """Search few data files in this process, and many as `search_batches` does.
 
-    Python processes of Spark need seconds to start, and each search with them some tenths of a second.
-
     Raises:
         SearchError: A file could not be read.
         Exception: Spark's errors.
     """
-    is_slower = len(files) > _FILES_HERE_AT_MOST and context.defaultParallelism > PARALLEL_FILES
-    if is_slower or not is_few(limits, files):
-        return search_batches(context, request, files)
-    return search_here(request, files)
+    here = _searches_here(context, limits, files)
+    return search_here(request, files) if here else search_batches(context, request, files)
 
 
 def search_batches(context: SparkContext, request: BatchSearch, files: Sequence[CandidateFile]) -> Searched:
@@ -194,24 +222,12 @@ class _ValueWorker:
     """Searches files for values, in a worker."""
 
     searches: "Broadcast[dict[str, AnyWanted]]"
-    io_properties: dict[str, str]
-    names: Mapping[ColumnName, int] | None
+    request: Search
+    """The request without its searches, which are broadcast."""
 
     def search(self, files: Iterable[CandidateFile]) -> Iterator[FileResult]:
-        def one(c: CandidateFile) -> Mapping[str, FrozenBitMap64]:
-            searches = {key: self.searches.value[key] for key in c.keys}
-            return self._find(c, searches)
-
-        return (result_of(c, one) for c in files)
-
-    def _find(self, c: CandidateFile, searches: Mapping[str, AnyWanted]) -> dict[str, FrozenBitMap64]:
-        values = {key: w for key, w in searches.items() if isinstance(w, Wanted)}
-        keys = {key: w for key, w in searches.items() if isinstance(w, WantedKeys)}
-        searched = SearchedFile(load_file_io(self.io_properties, c.path), c.path, c.format_name, self.names)
-        positions = find(searched, values, c.if_absent) if values else {}
-        if keys:
-            positions |= find_keys(searched, keys, c.absent)
-        return positions
+        request = replace(self.request, searches=self.searches.value)
+        return map(request.of_file, files)
 
 
 @dataclass(frozen=True)

@@ -356,9 +356,10 @@ class RowEraser:
                 Phase.SCAN, f"{len(new)} files of {size} bytes for the rows of {len(wanted)} requests"
             )
             names = field_ids(base.iceberg.properties)
-            result = search(
-                self.context.spark.sparkContext, Search(searches, table_properties(self.context), names), new
-            )
+            assert self.context.spec.restatement is not None
+            limits = self.context.spec.restatement.search_limits
+            request = Search(searches, table_properties(self.context), names)
+            result = search(self.context.spark.sparkContext, limits, request, new)
             self._found |= {path: _by_request(found) for path, found in result.found.items()}
             self._unsure |= result.unsure
         return files

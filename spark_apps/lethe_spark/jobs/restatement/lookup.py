@@ -160,7 +160,8 @@ class Lookups:
         )
         io_properties = vended.of_table(catalogs.properties(via.catalog), via.table)
         request = Search({_KEY: wanted}, io_properties, field_ids(table.properties))
-        searched = search(self.context.spark.sparkContext, request, files)
+        assert self.context.spec.restatement is not None
+        searched = search(self.context.spark.sparkContext, self.context.spec.restatement.search_limits, request, files)
         if unsure := next((searched.unsure[c.path] for c in files if c.path in searched.unsure), None):
             raise InputError(
                 "FileNotSearchable",

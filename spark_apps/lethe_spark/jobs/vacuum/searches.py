@@ -1,4 +1,4 @@
-"""What the searches of a vacuum find in data files: rows of batches, and rows that are too old. I/O through executors.
+"""What the searches of a vacuum find in data files: rows of batches, and rows that are too old. I/O; executors search many files.
 
 A search stays true, because files never change.
 """
@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from lethe.contract.run import SearchLimits
 from lethe.files.ages import Age
 from lethe.iceberg.time_column import TimeColumn
 from lethe.ingest.schema_fit import field_ids
@@ -18,7 +19,7 @@ from lethe.search.retention import Retention
 from lethe_spark.commit.table_state import Base
 from lethe_spark.jobs.holds import covering
 from lethe_spark.run.context import RunContext, table_properties
-from lethe_spark.sql.searching import BatchSearch, count_too_old, search_batches
+from lethe_spark.sql.searching import BatchSearch, count_too_old, search_few_here
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class SearchResults:
         """Search the files that were not searched before.
 
         Raises:
+            SearchError: A file could not be read.
             Exception: What Spark raises.
         """
         new = [s for s in files if s.bounds.path not in self]
@@ -76,7 +78,7 @@ class SearchResults:
             },
             strict=True,
         )
-        result = search_batches(context.spark.sparkContext, asked, [_candidate(s) for s in new])
+        result = search_few_here(context.spark.sparkContext, SearchLimits(), asked, [_candidate(s) for s in new])
         self.rows |= {path: {i: len(p) for i, p in found.items()} for path, found in result.found.items()}
         self.missing |= result.missing
         for path, why in result.unsure.items():
@@ -165,4 +167,4 @@ class HeldAges:
 
 def _candidate(file: Suspect) -> CandidateFile:
     f = file.bounds
-    return CandidateFile(f.path, f.size, file.format_name, f.partition, f.deletes, frozenset(), frozenset())
+    return CandidateFile(f.path, f.size, file.format_name, f.partition, f.deletes, frozenset(), frozenset(), f.size)
