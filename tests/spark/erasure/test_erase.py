@@ -17,7 +17,7 @@ import pytest
 from lethe.base.errors import TransientError
 from lethe.contract.checks import CheckSpec
 from lethe.contract.result import RunResult
-from lethe.contract.run import RunSpec
+from lethe.contract.run import RunSpec, SearchLimits
 from lethe.contract.settings import UnknownBatches
 from pyspark.sql import SparkSession
 
@@ -217,7 +217,10 @@ def check_nobody_knows(story: Names, secret: str, **texts: str) -> None:
 
 
 @VERSION_2
-def test_no_value_is_in_what_spark_remembers_of_its_queries(story: Names, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("limits", [SearchLimits(), SearchLimits(max_files_per_commit=0)], ids=["here", "by workers"])
+def test_no_value_is_in_what_spark_remembers_of_its_queries(
+    story: Names, limits: SearchLimits, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its pages and event logs show that. Nor is one in the run's input, its result and its log."""
     caplog.set_level(logging.INFO)
     story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.format.default' = 'avro')")
@@ -225,6 +228,9 @@ def test_no_value_is_in_what_spark_remembers_of_its_queries(story: Names, caplog
     secret = name_of(row("B", 1)[1])
 
     spec, before = two_erases(story, secret), last_query(story.spark)
+    assert spec.restatement is not None
+    group = spec.restatement.model_copy(update={"search_limits": limits})
+    spec = spec.model_copy(update={"restatement": group})
 
     result = story.run(spec)
 
