@@ -116,7 +116,7 @@ def carry_out(
     attempt(lambda: remind(kube, ref, actions.remind, settings), failures)
     attempt(lambda: cancel(kube, ref, actions.cancel, settings), failures)
     for engine, secrets in actions.start_warm_drivers.items():
-        attempt(lambda e=engine, s=secrets: _start_warm_driver(kube, namespace, settings, e, s, started, now), failures)  # type: ignore[misc]
+        attempt(lambda e=engine, s=secrets: _start_warm_driver(kube, ref, settings, e, s, started, now), failures)  # type: ignore[misc]
     signed = sign(dataset, world, actions, settings)
     actions, failures = signed.actions, [*failures, *signed.failures]
     failed = write_statuses(kube, namespace, world.restatements, actions)
@@ -223,19 +223,19 @@ def _start_for(kube: Kube, namespace: str, wanted: Launch, world: Observation, s
     there = driver_of(world, engine)
     if there is None or there.alive or there.starting:
         return True
-    return warm_driver.start(kube, namespace, settings, engine, wanted.secrets)
+    return warm_driver.start(kube, namespace, settings, engine, wanted.secrets, wanted.run.dataset)
 
 
 def _start_warm_driver(
     kube: Kube,
-    namespace: str,
+    dataset: DatasetRef,
     settings: Settings,
     engine: WarmEngine,
     secrets: tuple[SecretFile, ...],
     started: _Started,
     now: datetime,
 ) -> None:
-    if not warm_driver.start(kube, namespace, settings, engine, secrets):
+    if not warm_driver.start(kube, dataset.namespace, settings, engine, secrets, dataset):
         started.again = now + SOON
 
 

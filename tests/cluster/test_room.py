@@ -139,8 +139,9 @@ def test_an_erase_by_records_gets_the_room_of_the_idle_warm_driver(
     story.expected -= Rows({("people", ERASED): 1})
     assert done["status"]["result"]["rowsErased"] == 1
     assert story.lake.rows(story.table) == story.expected
-    notes = [e["message"] for e in cluster.list("events") if e["reason"] == "WarmDriverMadeWay"]
-    assert any("Insufficient cpu" in note and story.name in note for note in notes)
+    events = [e for e in cluster.list("events") if e["reason"] == "WarmDriverMadeWay"]
+    notes = [e["message"] for e in events if e["involvedObject"]["name"] == story.name]
+    assert any("Insufficient cpu" in note and f"{WARM_DRIVER}-values" in note for note in notes)
     assert cluster.get(f"job/{WARM_DRIVER}") is None
 
 

@@ -28,7 +28,9 @@ class UnplacedPod:
 def unplaced_pod(pod: Mapping[str, Any]) -> UnplacedPod | None:
     """The pod, if it is of a run and the scheduler finds no room for it; None: it does, or something else is missing."""
     metadata, status = pod["metadata"], pod.get("status") or {}
-    uid = (metadata.get("labels") or {}).get(LABEL_DATASET_UID)
+    annotations = metadata.get("annotations") or {}
+    # A warm driver with values is for runs of several Datasets. Annotations name the one that it was started for.
+    uid = (metadata.get("labels") or {}).get(LABEL_DATASET_UID) or annotations.get(LABEL_DATASET_UID)
     if not uid or status.get("phase") != "Pending" or "deletionTimestamp" in metadata:
         return None
     for condition in status.get("conditions") or ():
@@ -40,7 +42,7 @@ def unplaced_pod(pod: Mapping[str, Any]) -> UnplacedPod | None:
         return UnplacedPod(
             namespace=metadata["namespace"],
             name=metadata["name"],
-            dataset=(metadata.get("annotations") or {}).get(ANNOTATION_DATASET, ""),
+            dataset=annotations.get(ANNOTATION_DATASET, ""),
             dataset_uid=uid,
             since=datetime.fromisoformat(str(since).replace("Z", "+00:00")),
             message=message,

@@ -33,6 +33,7 @@ from lethe_operator.resources.common import (
     ANNOTATION_FOR_UID,
     ANNOTATION_GENERATION,
     ERASE_PATH,
+    LABEL_DATASET_UID,
     LABEL_QUEUE,
     RUN_LABELS,
     SPARK_CONTAINER,
@@ -237,6 +238,7 @@ def warm_driver_job(
     settings: Settings,
     engine: WarmEngine = Engine.WARM_DRIVER,
     secrets: Sequence[SecretFile] = (),
+    dataset: DatasetRef | None = None,
 ) -> dict[str, Any]:
     """The Job.
 
@@ -244,11 +246,16 @@ def warm_driver_job(
         mailbox_uid: UID of the mailbox's ConfigMap, which has the name of the Job.
         engine: Which of the warm drivers.
         secrets: Mounted into its pod. They do not make the Job outdated.
+        dataset: Whose run has to wait if no node has room for the pod of the one with values. Another warm driver then makes way.
     """
     name = settings.warm_drivers.name_of(engine)
     unmounted = _warm_driver_spec(namespace, settings, engine, ())
     digest = hashlib.sha256(json.dumps(unmounted, sort_keys=True).encode()).hexdigest()[:16]
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": mailbox_uid}
+    spec = _warm_driver_spec(namespace, settings, engine, secrets)
+    if dataset is not None and engine is Engine.VALUES_DRIVER:
+        marks = {ANNOTATION_DATASET: dataset.name, LABEL_DATASET_UID: dataset.uid}
+        spec["template"]["metadata"]["annotations"] |= marks
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -259,7 +266,7 @@ def warm_driver_job(
             "annotations": {ANNOTATION_DIGEST: digest},
             "ownerReferences": [owner],
         },
-        "spec": _warm_driver_spec(namespace, settings, engine, secrets),
+        "spec": spec,
     }
 
 

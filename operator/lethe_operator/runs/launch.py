@@ -248,11 +248,13 @@ def start(
     settings: Settings,
     engine: WarmEngine = Engine.WARM_DRIVER,
     secrets: Sequence[SecretFile] = (),
+    dataset: DatasetRef | None = None,
 ) -> bool:
     """Make its Job, unless it is active. A Job that has ended is removed first.
 
     Args:
         secrets: Mounted into its pod.
+        dataset: As of `job.warm_driver_job`.
 
     Returns:
         False: a Job of this name is being deleted, so start it again later.
@@ -265,7 +267,7 @@ def start(
         mailbox = kube.get(CONFIG_MAPS, namespace, name)
     except NotFound:
         return True  # without a mailbox there are no runs for it
-    document = job.warm_driver_job(namespace, str(mailbox["metadata"]["uid"]), settings, engine, secrets)
+    document = job.warm_driver_job(namespace, str(mailbox["metadata"]["uid"]), settings, engine, secrets, dataset)
     try:
         kube.create(JOBS, namespace, document)
     except AlreadyExists:

@@ -5,14 +5,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from lethe.contract.run import DatasetRef
 from lethe.kube import CONFIG_MAPS, JOBS, PODS
 from lethe_operator.cluster.queue import WARM_DRIVER
 from lethe_operator.cluster.schedule import Key, Next
 from lethe_operator.handlers import keys_of
 from lethe_operator.metrics import Metrics
 from lethe_operator.resources.common import ANNOTATION_AWAY_UNTIL
-from lethe_operator.resources.observed import WorkerView
+from lethe_operator.resources.observed import Engine, WarmEngine, WorkerView
 from lethe_operator.resources.unplaced import UnplacedPod, unplaced_pod
+from lethe_operator.runs.job import warm_driver_job
 from lethe_operator.runs.launch import start
 from lethe_operator.runs.room import HELPED_WITHIN, LOOK_AGAIN, NEXT_AFTER, STAYS_AWAY, MakingWay, make_way
 from lethe_operator.settings import Settings, WarmDriverSettings
@@ -146,6 +148,21 @@ def test_a_pod_of_a_run_without_room_waits(message: str) -> None:
     found = unplaced_pod(a_pod(message=message))
 
     assert found == UnplacedPod("ns", "flights-1-x", "flights", "uid-flights", NOW - AFTER, message)
+
+
+def test_a_warm_driver_makes_way_for_the_one_with_values_and_not_for_another_of_its_kind() -> None:
+    status = a_pod()["status"]
+    dataset = DatasetRef(namespace="ns", name="flights", uid="uid-d")
+
+    def waiting(engine: WarmEngine) -> UnplacedPod | None:
+        job = warm_driver_job("ns", "uid", Settings(), engine, dataset=dataset)
+        metadata = {**job["spec"]["template"]["metadata"], "namespace": "ns", "name": f"{job['metadata']['name']}-x"}
+        return unplaced_pod({"metadata": metadata, "status": status})
+
+    found = waiting(Engine.VALUES_DRIVER)
+    assert found is not None
+    assert (found.dataset, found.dataset_uid) == ("flights", "uid-d")
+    assert waiting(Engine.WARM_DRIVER) is None
 
 
 @pytest.mark.parametrize(
