@@ -439,7 +439,7 @@ STARTS_WITHIN: Final = timedelta(seconds=90)
 ENDS_WITHIN: Final = timedelta(seconds=30)
 
 # How soon a run with values that has not begun is looked at again.
-NEXT_DRIVER: Final = timedelta(seconds=5)
+NEXT_DRIVER: Final = timedelta(seconds=10)
 
 
 @dataclass(frozen=True)

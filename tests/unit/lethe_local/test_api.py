@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from lethe.kube import CONFIG_MAPS, DATASETS, JOBS, ResourceKind
-from lethe_local.admission import Definition, NotAdmitted, Undecodable, admitted
+from lethe_local.admission import Definition, NotAdmitted, Undecodable, admitted, broken_rules
 from lethe_local.api.objects import SECRETS, LocalObjects, StatusError, kinds, matches, merged
 from lethe_local.api.store import KEPT_CHANGES, ChangeType, LocalApiStore, StoreClosed
 
@@ -394,3 +394,17 @@ def test_all_problems_are_listed_and_the_rules_wait() -> None:
 def test_names_are_those_of_kubernetes(name: str) -> None:
     with pytest.raises(NotAdmitted, match=r"metadata\.name"):
         admitted(DEFINITIONS["Restatement"], named(name, restatement_manifest()))
+
+
+def test_rules_are_checked_only_where_something_changes() -> None:
+    """A status is written often, beside a spec that was checked when it was stored."""
+    even = {"x-kubernetes-validations": [{"rule": "self % 2 == 0", "message": "not even"}]}
+    schema = {"properties": {"spec": {"additionalProperties": even}, "status": {"additionalProperties": even}}}
+    stored = {"spec": {"a": 1}, "status": {"b": 2, "c": 3}}
+
+    def problems(old: dict[str, Any] | None, **changes: Any) -> list[str]:
+        return [p.partition(":")[0] for p in broken_rules(schema, {**stored, **changes}, old)]
+
+    assert problems(None) == ["spec.a", "status.c"]
+    assert problems(stored, status={"b": 5, "c": 3}) == ["status.b"]
+    assert problems(stored, status={"b": 4, "c": 3}) == []
