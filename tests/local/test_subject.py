@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
-from lethe_local.node import is_running, kill_leftover
 from lethe.kube import JOBS
 from lethe_local.cli import client
 from lethe_local.folder import NAMESPACE, Folder
+from lethe_local.node import is_running, kill_leftover
 
 from tests.local.lake import Lake
 from tests.support.documents import resource
