@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe.base import names
-from lethe.base.ids import batch_folder
+from lethe.base.names import batch_folder
 from lethe.contract.checks import CheckSpec
 from lethe.contract.result import Phase
 from lethe.contract.run import BufferRef, ConsolidationMode, ConsolidationSpec, CreateTable, RunKind, RunSpec, TableRef

@@ -33,7 +33,7 @@ from lethe_operator.publish.delivery import KafkaSink
 from lethe_operator.publish.feed import TableOpener
 from lethe_operator.publish.publisher import Publisher
 from lethe_operator.resources.dataset import Dataset, parse_dataset
-from lethe_operator.resources.publishing import EventsSettings, KafkaSinkSettings, StartedFrom
+from lethe_operator.resources.observed import EventsSettings, KafkaSinkSettings, StartedFrom
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 

@@ -20,7 +20,7 @@ import yaml
 from lethe import batches_table as tracking
 from lethe import ledger_store
 from lethe.base import names
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.result import RequestResult
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 from lethe.base import names
-from lethe.base.ids import batch_folder
+from lethe.base.names import batch_folder
 from lethe.kube import DATASETS, RESTATEMENTS, AlreadyExists
 from lethe_operator.cluster.client import JOBS
 from lethe_operator.resources.common import ANNOTATION_DATASET

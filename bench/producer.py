@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe.base import names
-from lethe.base.ids import batch_folder
+from lethe.base.names import batch_folder
 
 SCHEMA: Final = (
     "day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, sched_arr_time int, arr_delay int, "

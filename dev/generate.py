@@ -14,9 +14,13 @@ import yaml
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "spark_apps")]
 
-from lethe.contract.crd import INT_OR_STRING, definition, model_schema  # noqa: E402
 from lethe.contract.dataset import RunTemplate  # noqa: E402
-from lethe.contract.definitions import RESOURCES  # noqa: E402
+from lethe.contract.definitions import (  # noqa: E402
+    INT_OR_STRING,
+    RESOURCES,
+    definition,
+    model_schema,
+)
 from lethe.contract.run import AllowedOperation  # noqa: E402
 
 NOTE = """\

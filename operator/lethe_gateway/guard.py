@@ -1,29 +1,91 @@
 """What surrounds each request: limits, the caller, time, and the line in the access log. ASGI middleware.
 
 The order: the size of the body, the token, the rate of its caller, the number of requests at the same time, then the route.
+
+The access log has one line of JSON for each request, without tokens, values of the query, batch ids or names of people. The line
+names the route as it is declared, such as /v1/namespaces/{namespace}/datasets, the namespace, and the Dataset and Restatement of
+the path. A caller appears as a keyed digest that is different in each process, so lines of one caller can be counted, and no
+caller can be named.
 """
 
 import asyncio
+import hashlib
+import json
 import logging
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lethe_gateway import access_log
 from lethe_gateway.console import sessions
 from lethe_gateway.console.sessions import client_address
 from lethe_gateway.failures import failure
 from lethe_gateway.limits import AllBusy, CallerBusy, Concurrency
-from lethe_gateway.lookup import authenticated
 from lethe_gateway.problems import Kind, Problem, unauthenticated
-from lethe_gateway.services import Services
+from lethe_gateway.services import Services, authenticated
 
 log = logging.getLogger(__name__)
+
+
+log = logging.getLogger("lethe_gateway.access")
+_KEY: Final = os.urandom(16)
+
+
+@dataclass
+class LoggedRequest:
+    """What the line says. The parts fill it in."""
+
+    method: str
+    route: str = ""
+    """As declared; "": no route matched."""
+    namespace: str = ""
+    caller: str = ""
+    """A key of the caller, which the line does not contain; "": not known."""
+    status: int = 0
+    """0: the connection ended without an answer."""
+    problem: str = ""
+    """The type of the problem; "": there is none."""
+    seconds: float = 0
+    sent_bytes: int = 0
+    dataset: str = ""
+    """In the path."""
+    restatement: str = ""
+    """In the path."""
+
+
+def line(request: LoggedRequest, now: datetime) -> str:
+    """Pure, apart from the key of the process."""
+    entry = {
+        "time": now.astimezone(UTC).isoformat(timespec="milliseconds"),
+        "method": request.method,
+        "route": request.route or "none",
+        "namespace": request.namespace or None,
+        "dataset": request.dataset or None,
+        "restatement": request.restatement or None,
+        "caller": _digest(request.caller) if request.caller else None,
+        "status": request.status,
+        "problem": request.problem or None,
+        "seconds": round(request.seconds, 4),
+        "bytes": request.sent_bytes,
+    }
+    return json.dumps({k: v for k, v in entry.items() if v is not None})
+
+
+def write(request: LoggedRequest) -> None:
+    """Write the line of a request, with the current time, to the logger `lethe_gateway.access`."""
+    log.info("%s", line(request, datetime.now(UTC)))
+
+
+def _digest(caller: str) -> str:
+    return hashlib.blake2b(caller.encode(), digest_size=6, key=_KEY).hexdigest()
+
+
 # Paths that need no token.
 OPEN: Final = frozenset({"/", "/healthz", "/readyz", "/openapi.json"})
 # A stream, which lasts as long as its client wishes.
@@ -73,7 +135,7 @@ class Guard:
         if scope["path"] in OPEN:
             await self._app(scope, receive, send)
             return
-        noted = access_log.LoggedRequest(scope["method"])
+        noted = LoggedRequest(scope["method"])
         started = self._services.monotonic()
         sending = _Sending(send, noted)
         try:
@@ -88,12 +150,10 @@ class Guard:
             if namespace in self._services.settings.namespaces:
                 noted.namespace = namespace
                 noted.dataset, noted.restatement = (_name(parts.get(k)) for k in ("dataset", "restatement"))
-            access_log.write(noted)
+            write(noted)
             self._services.metrics.request_ended(noted.route, noted.method, noted.status, noted.seconds)
 
-    async def _answer(
-        self, scope: Scope, receive: Receive, sending: "_Sending", noted: access_log.LoggedRequest
-    ) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, sending: "_Sending", noted: LoggedRequest) -> None:
         try:
             limits = self._services.settings.limits
             _require_headers(scope)
@@ -168,9 +228,7 @@ class Guard:
         served = self._services.settings.namespaces
         return (f"\0\0{matched[1]}",) if matched and len(served) > 1 and matched[1] in served else ()
 
-    async def _problem(
-        self, problem: Problem, scope: Scope, sending: "_Sending", noted: access_log.LoggedRequest
-    ) -> None:
+    async def _problem(self, problem: Problem, scope: Scope, sending: "_Sending", noted: LoggedRequest) -> None:
         noted.problem = problem.kind.slug
         if sending.started:  # a client that reads too slowly: what it has is not a whole answer
             _abort(scope)
@@ -221,7 +279,7 @@ def _bearer(scope: Scope) -> str:
 class _Sending:
     """Counts what is sent, and lets nothing through any more once the time is over."""
 
-    def __init__(self, send: Send, noted: access_log.LoggedRequest) -> None:
+    def __init__(self, send: Send, noted: LoggedRequest) -> None:
         self._send = send
         self._noted = noted
         self._ended = False

@@ -28,9 +28,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from lethe_inlet.epochs import STARTING
 from lethe_inlet.settings import Cluster
 from lethe_inlet.source import TopicSource
-from lethe_inlet.state import STARTING
 
 _OF_DATASET: Final = ("namespace", "dataset")
 

@@ -28,9 +28,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe import ledger_store
 from lethe.base import names
-from lethe.base.errors import LetheError
-from lethe.base.ids import batch_folder
-from lethe.base.verdict import Verdict
+from lethe.base.errors import LetheError, Verdict
+from lethe.base.names import batch_folder
 from lethe.contract.dataset import KafkaSource
 from lethe.contract.settings import LostOffsets, StartingOffsets
 from lethe.contract.status import SourceStatus
@@ -47,9 +46,10 @@ from lethe_operator.resources.dataset import Dataset
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
-from lethe_inlet import state as troubles
+from lethe_inlet import epochs as troubles
 from lethe_inlet.decoding import Decoder, RowTarget, Schemas
 from lethe_inlet.epochs import (
+    STARTING,
     Counts,
     Decoded,
     Epoch,
@@ -61,13 +61,14 @@ from lethe_inlet.epochs import (
     decode,
     encode,
     ends_of,
+    failing,
     gaps,
     lag_of,
+    reading,
     refusals,
     split,
 )
 from lethe_inlet.settings import Cluster
-from lethe_inlet.state import STARTING, failing, reading
 from lethe_inlet.topics import OffsetExpired, Read, Topics, TopicsDescription
 
 DATA_FILE: Final = "messages.parquet"

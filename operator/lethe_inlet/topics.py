@@ -14,9 +14,8 @@ from confluent_kafka.admin import AdminClient
 from lethe.contract.dataset import EpochSpec
 from lethe_operator.brokers import DENIED
 
-from lethe_inlet.epochs import KafkaPartition, OffsetRange, TopicMessage, Watermarks
+from lethe_inlet.epochs import KafkaPartition, OffsetRange, TopicMessage, Watermarks, of_kafka
 from lethe_inlet.settings import Cluster
-from lethe_inlet.state import of_kafka
 
 _SECONDS: Final = 15.0
 _POLL_SECONDS: Final = 0.2

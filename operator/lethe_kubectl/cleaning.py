@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any, Final
 
-from lethe.contract.crd import model_schema
 from lethe.contract.dataset import DatasetSpec
+from lethe.contract.definitions import model_schema
 from lethe.contract.restatement import RestatementSpec
 from lethe.contract.schema import ApiModel
 from lethe.contract.vacuum_policy import VacuumPolicySpec

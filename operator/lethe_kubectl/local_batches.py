@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lethe.base.errors import InputError
-from lethe.base.ids import MAX_BATCH_ID_LENGTH, batch_id_of_file, batch_id_of_folder
+from lethe.base.names import MAX_BATCH_ID_LENGTH, batch_id_of_file, batch_id_of_folder
 from lethe.buffer.upload import LocalFile, data_files
 from lethe.contract.settings import BufferLayout
 

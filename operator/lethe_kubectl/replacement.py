@@ -12,7 +12,7 @@ from typing import Final
 import click
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.base.ids import MAX_BATCH_ID_LENGTH
+from lethe.base.names import MAX_BATCH_ID_LENGTH
 from lethe.base.objects import BufferedObject
 from lethe.buffer.upload import BufferUpload, LocalFile, plan_upload
 from lethe.contract.settings import BufferLayout

@@ -11,7 +11,7 @@ from typing import IO, Any, Final, TypeVar
 import click
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.contract.requester import Requester
+from lethe.contract.restatement import Requester
 from lethe.contract.settings import LabelOperator
 from lethe.contract.vacuum_policy import Selector
 from lethe.kube import DATASETS, SELF_REVIEWS, Kube, NotFound, RequestRefused

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, assert_never
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.kubernetes import ACCEPT_HEAD, PAUSED
 from lethe.contract.status import (
     BatchCounts,

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from lethe.base.errors import Verdict
 from lethe.base.objects import BufferedObject
-from lethe.base.verdict import Verdict
 from lethe.contract.run import RunSpec
 from lethe.contract.status import DatasetStatus, PolicyDataset, RestatementStatus
 from lethe.guards.claim import Owner

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from lethe import tracing
+from lethe.base.errors import Verdict
 from lethe.base.objects import BufferedObject
-from lethe.base.verdict import Verdict
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.result import span_attributes
 from lethe.contract.run import DatasetRef

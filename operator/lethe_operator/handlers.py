@@ -20,8 +20,8 @@ from lethe_operator.cluster.queue import WARM_DRIVER, WorkQueue
 from lethe_operator.cluster.schedule import Key, Priority
 from lethe_operator.probes import OperatorHealth
 from lethe_operator.resources.common import ANNOTATION_DATASET
+from lethe_operator.resources.observed import unplaced_pod
 from lethe_operator.resources.restatement import dataset_name_of, lookup_names_of, owner_of
-from lethe_operator.resources.unplaced import unplaced_pod
 
 Body = Mapping[str, Any]
 

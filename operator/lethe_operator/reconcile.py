@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from lethe import tracing
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.buffer.batch_rows import Totals
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.status import DatasetStatus, VacuumPolicyStatus
@@ -23,8 +23,7 @@ from lethe_operator.cluster.queue import WARM_DRIVER
 from lethe_operator.cluster.schedule import Key, Next
 from lethe_operator.dataset.decide import decide, is_idle, without_dataset
 from lethe_operator.dataset.objects import WatchedObjects
-from lethe_operator.dataset.observe import Observed, Sources, observe
-from lethe_operator.dataset.settled_runs import vacuum_jobs, warm_driver_view
+from lethe_operator.dataset.observe import Observed, Sources, observe, vacuum_jobs, warm_driver_view
 from lethe_operator.dataset.tables import TableReader
 from lethe_operator.metrics import Metrics, numbers_of
 from lethe_operator.publish.publisher import Publishers

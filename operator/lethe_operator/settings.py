@@ -11,7 +11,7 @@ from typing import TypeVar, assert_never
 
 from lethe import tracing
 from lethe.base.errors import InputError, InvalidSettings
-from lethe.base.retention_lock import Retention, parse_retention
+from lethe.base.objects import Retention, parse_retention
 from lethe.contract.dataset import PodSize, RunTemplate
 from lethe.contract.kubernetes import GIB, MIB, Bytes
 from lethe.contract.schema import ApiModel
@@ -21,8 +21,7 @@ from pydantic import Field, ValidationError
 
 from lethe_operator.resources.boundaries import UNLIMITED, Boundaries, parse_boundaries
 from lethe_operator.resources.common import ONLY_SHARD, Shard
-from lethe_operator.resources.observed import Engine, WarmEngine
-from lethe_operator.resources.publishing import EventsSettings
+from lethe_operator.resources.observed import Engine, EventsSettings, WarmEngine
 
 S = TypeVar("S", bound=ApiModel)
 

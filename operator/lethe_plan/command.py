@@ -19,11 +19,12 @@ from lethe_local.api.objects import kinds
 from lethe_local.cli import files_option, parsed
 from lethe_local.folder import NAMESPACE
 
-from lethe_plan import report
+from lethe_plan import changes
 from lethe_plan.changes import (
     ApplyTarget,
     Change,
     Document,
+    Planned,
     ResourceDocument,
     ResourceDocuments,
     change_of,
@@ -31,7 +32,6 @@ from lethe_plan.changes import (
     manifests,
 )
 from lethe_plan.effects import ConfigMaps, PlannedEffects
-from lethe_plan.report import Planned
 
 EXIT_PROBLEM: Final = 1
 EXIT_CHANGES: Final = 3
@@ -56,10 +56,10 @@ def plan(choice: Choice, files: tuple[Path, ...], output: str, exit_code: bool) 
         click.echo(f"{at.place.name}, namespace {at.namespace}", err=True)
         _print(planned)
     else:
-        print_document(report.document(planned, others), output)
-    if report.has_problems(planned):
+        print_document(changes.document(planned, others), output)
+    if changes.has_problems(planned):
         sys.exit(EXIT_PROBLEM)
-    if exit_code and report.changes_something(planned):
+    if exit_code and changes.changes_something(planned):
         sys.exit(EXIT_CHANGES)
 
 
@@ -130,13 +130,13 @@ def _with_effects(
 
 
 def _print(planned: Sequence[Planned]) -> None:
-    print_table(report.HEADERS, report.rows(planned))
-    print_text(report.summary(planned))
+    print_table(changes.HEADERS, changes.rows(planned))
+    print_text(changes.summary(planned))
 
 
 def _print_and_exit(planned: Sequence[Planned]) -> None:
     _print(planned)
-    if report.has_problems(planned):
+    if changes.has_problems(planned):
         sys.exit(EXIT_PROBLEM)
 
 

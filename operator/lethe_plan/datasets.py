@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.kubernetes import written
 from lethe_operator.actions import Decision

@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
 
-from lethe.base.errors import InputError, LetheError
+from lethe.base.errors import InputError, LetheError, Verdict
 from lethe.base.objects import BufferedObject
-from lethe.base.verdict import Verdict
 from lethe.buffer.digest import BufferDigest, WaitingBatch
 from lethe.buffer.layout import BufferedBatch
 from lethe.contract.dataset import RunTemplate

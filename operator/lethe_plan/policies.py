@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.kubernetes import written
 from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import VacuumSpec

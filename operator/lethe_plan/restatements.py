@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from lethe.base.errors import Verdict
 from lethe.base.objects import BufferedObject
-from lethe.base.verdict import Verdict
 from lethe.contract.kubernetes import written
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest

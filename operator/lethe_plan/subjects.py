@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.kubernetes import written
 from lethe.contract.restatement import RestatementSpec, RowsCondition
 from lethe.files.bounds import FileBounds

@@ -9,7 +9,7 @@ from pathlib import Path
 from lethe import ledger_store
 from lethe.base.errors import InputError
 from lethe.buffer.digest import BufferDigest, digest
-from lethe.contract.hold import HoldSpec
+from lethe.contract.dataset import HoldSpec
 from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import VacuumSpec
 from lethe.files.bounds import FileBounds

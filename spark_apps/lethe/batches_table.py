@@ -38,7 +38,7 @@ from lethe.base.errors import ConflictError, InputError, LedgerError
 from lethe.buffer.batch_rows import BUFFERED, BatchRow, Sizes, Total, Totals, row_of, to_merge
 from lethe.files.bounds import IdIndex
 from lethe.iceberg import catalogs
-from lethe.iceberg.batch_column import BatchColumn
+from lethe.iceberg.column_path import BatchColumn
 from lethe.iceberg.facts import TableFacts, bounds_of, observe
 from lethe.ledger.ledger import BatchEntry, RequestEntry, apart, get_many
 from lethe.ledger_store import TooDifferent, all_batches, changed_batches

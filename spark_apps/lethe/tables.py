@@ -24,7 +24,7 @@ from lethe.finding import DatasetTable, TableFound
 from lethe.iceberg.facts import TableFacts, observe
 from lethe.ledger.ledger import BatchEntry, Ledger, RequestEntry, get_many
 from lethe.ledger.lineage import Snapshot
-from lethe.read import showing
+from lethe.read import scan
 from lethe.read.scan import Scan, SnapshotOrTime, Which
 from lethe.read.scan import scan as scan_table
 from lethe.restatement.plan import provenances, recalled
@@ -169,10 +169,10 @@ class Table:
         return revert(self, batch_ids, **options)
 
     def __repr__(self) -> str:
-        return f"lethe.table({self.name!r})" if len(self.name) <= showing.TEXT_AT_MOST else "lethe.table(…)"
+        return f"lethe.table({self.name!r})" if len(self.name) <= scan.TEXT_AT_MOST else "lethe.table(…)"
 
     def _repr_html_(self) -> str:
-        return showing.html("Table", self.name, showing.columns_of(self.schema))
+        return scan.html("Table", self.name, scan.columns_of(self.schema))
 
 
 TableOrName: TypeAlias = str | Table | IcebergTable

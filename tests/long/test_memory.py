@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import pytest
+from lethe.base.errors import Verdict
 from lethe.base.objects import ListedObject
-from lethe.base.verdict import Verdict
 from lethe.buffer import selection as finding
 from lethe.buffer.digest import digest
 from lethe.buffer.layout import Directories, Files, Layout, folders_of

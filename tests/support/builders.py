@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lethe.base import names
+from lethe.base.errors import Verdict
 from lethe.base.objects import BufferedObject, ListedObject
-from lethe.base.verdict import Verdict
 from lethe.contract.result import AnyRunResult, RequestResult, RunOutcome, RunResult, parse_result, result_model
 from lethe.contract.run import (
     BufferRef,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.buffer.batch_rows import STATES, Total, Totals
 from lethe.contract.result import RunOutcome, RunResult
 from lethe.contract.settings import RunFamily

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from lethe.base import names
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.buffer.batch_rows import BUFFERED, BatchRow
 from lethe.ledger.ledger import BatchState
 from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker

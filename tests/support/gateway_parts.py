@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 from lethe.buffer.batch_rows import BatchRow
-from lethe.contract.hold import HoldSpec
+from lethe.contract.dataset import HoldSpec
 from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import RetentionSpec
 from lethe.kube import ResourceKind
@@ -20,7 +20,7 @@ from lethe_gateway.problems import Kind, Problem, not_found, unauthenticated
 from lethe_gateway.resources.client import ResourcePage
 from lethe_gateway.services import Services
 from lethe_gateway.settings import GatewaySettings
-from lethe_gateway.tables.describing import Column, FileWithDeletes, HeadDeletes, ShownSnapshot, TableDescription
+from lethe_gateway.tables.looking import Column, FileWithDeletes, HeadDeletes, ShownSnapshot, TableDescription
 from lethe_gateway.tables.records import BatchFacts, BatchQuery, KnownErasure, TableTarget, micros
 
 from tests.support.builders import NOW

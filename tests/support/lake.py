@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 from lethe.base import names
-from lethe.base.ids import batch_folder
+from lethe.base.names import batch_folder
 from lethe.contract.result import Progress
 from lethe.iceberg import catalogs
 from lethe_spark.ingest import BatchSource

@@ -17,7 +17,7 @@ from lethe_operator.publish.cursor_files import CursorFiles
 from lethe_operator.publish.delivery import SinkError
 from lethe_operator.publish.events import CloudEvent, EventType, Origin, TableOf
 from lethe_operator.publish.feed import Feed, FeedState, LedgerVersions, OpenTable
-from lethe_operator.resources.publishing import StartedFrom
+from lethe_operator.resources.observed import StartedFrom
 from pyiceberg.io import FileIO, load_file_io
 
 from tests.support.builders import NOW, RUN, a_snapshot

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from confluent_kafka import Producer, TopicPartition
 from lethe.base import names
-from lethe.base.ids import batch_id_of_folder
+from lethe.base.names import batch_id_of_folder
 from lethe.contract.status import SourceStatus
 from lethe_inlet.serving import _kafka
 from lethe_inlet.settings import Cluster, Registry

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request
-from lethe.base.ids import MAX_BATCH_ID_LENGTH
+from lethe.base.names import MAX_BATCH_ID_LENGTH
 from lethe.erasure.record import SIGNATURE_SUFFIX
 
 from lethe_gateway import paging
@@ -32,8 +32,8 @@ from lethe_gateway.api.documents import (
     erasure_summary,
     utc,
 )
-from lethe_gateway.lookup import ListRequest, readable
 from lethe_gateway.problems import Kind, not_found
+from lethe_gateway.services import ListRequest, readable
 from lethe_gateway.tables.indexed import IndexedTable
 from lethe_gateway.tables.records import BatchPosition, BatchQuery, KnownErasure, TableTarget, micros
 

@@ -29,11 +29,10 @@ from lethe_gateway.api.documents import (
     VacuumPolicyPage,
 )
 from lethe_gateway.identity.caller import Right
-from lethe_gateway.lookup import dataset_resource, require_namespace, resource_freshness, scanned
 from lethe_gateway.problems import Kind
 from lethe_gateway.resources.changes import KINDS, StreamPlace, place_of, text_of
-from lethe_gateway.resources.datasets import RunView, dataset_of, is_active, runs_of, summary_of
-from lethe_gateway.resources.vacuums import policy_of, vacuum_of
+from lethe_gateway.resources.datasets import RunView, dataset_of, is_active, policy_of, runs_of, summary_of, vacuum_of
+from lethe_gateway.services import dataset_resource, require_namespace, resource_freshness, scanned
 from lethe_gateway.streaming import ChangeStream, EventStreamResponse
 
 router = APIRouter(tags=["datasets"])

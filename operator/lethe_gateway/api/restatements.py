@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 from lethe.contract.kubernetes import REQUESTED_BY
-from lethe.contract.requester import Requester
+from lethe.contract.restatement import Requester
 from lethe.kube import RESTATEMENTS, SECRETS
 from lethe_operator.resources import manifests
 from lethe_operator.resources.manifests import SubjectValues
@@ -24,10 +24,9 @@ from lethe_gateway.api.documents import (
     ServicesOf,
 )
 from lethe_gateway.identity.caller import Caller
-from lethe_gateway.lookup import require_namespace, resource_freshness, scanned
 from lethe_gateway.problems import Kind, Problem, field_error
 from lethe_gateway.resources.restatements import dataset_name_of, restatement_of, summary_of
-from lethe_gateway.services import Services
+from lethe_gateway.services import Services, require_namespace, resource_freshness, scanned
 
 router = APIRouter(tags=["restatements"])
 _SECRET_PREFIX: Final = "erase-"

@@ -8,10 +8,15 @@ from starlette.concurrency import run_in_threadpool
 
 from lethe_gateway import paging
 from lethe_gateway.answers import NO_STORE, answer, changed, responses
-from lethe_gateway.api.documents import CallerOf, Cursor, DatasetName, Limit, Namespace, ServicesOf
-from lethe_gateway.api.upload_documents import (
+from lethe_gateway.api.documents import (
+    CallerOf,
     CompleteRequest,
+    Cursor,
+    DatasetName,
+    Limit,
+    Namespace,
     PartsRequest,
+    ServicesOf,
     Upload,
     UploadPage,
     UploadParts,
@@ -21,9 +26,8 @@ from lethe_gateway.api.upload_documents import (
     upload_of,
 )
 from lethe_gateway.identity.caller import Caller, Right
-from lethe_gateway.lookup import dataset_resource, require
 from lethe_gateway.problems import Kind, Problem, field_error
-from lethe_gateway.services import Services
+from lethe_gateway.services import Services, dataset_resource, require
 from lethe_gateway.uploads.buffers import Buffer, problem_of
 from lethe_gateway.uploads.manifest import UPLOAD_ID
 

@@ -12,10 +12,10 @@ from enum import StrEnum
 from typing import Annotated, Any, Final, assert_never
 
 from fastapi import APIRouter, Query, Request, Response
-from lethe.base.ids import MAX_BATCH_ID_LENGTH
-from lethe.contract.hold import HoldSpec, active_holds
+from lethe.base.names import MAX_BATCH_ID_LENGTH
+from lethe.contract.dataset import HoldSpec, active_holds
 from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
-from lethe.files.ages import rule_at
+from lethe.files.bounds import rule_at
 from lethe.kube import DATASETS, VACUUM_POLICIES
 from lethe_operator.resources.manifests import vacuum_now
 
@@ -37,13 +37,10 @@ from lethe_gateway.console.pages import ConsoleListOf, FormOf
 from lethe_gateway.console.rows import DatasetRow
 from lethe_gateway.etags import TableFreshness
 from lethe_gateway.identity.caller import Caller, Right
-from lethe_gateway.lookup import dataset_resource, readable, readable_table, scanned
 from lethe_gateway.problems import Kind, Problem, not_found
-from lethe_gateway.resources.datasets import dataset_of, is_active
-from lethe_gateway.resources.vacuums import VacuumPolicyView, policy_of, vacuum_of
-from lethe_gateway.services import Services
-from lethe_gateway.tables.records import BatchQuery
-from lethe_gateway.tables.schema import IndexedState
+from lethe_gateway.resources.datasets import VacuumPolicyView, dataset_of, is_active, policy_of, vacuum_of
+from lethe_gateway.services import Services, dataset_resource, readable, readable_table, scanned
+from lethe_gateway.tables.records import BatchQuery, IndexedState
 
 router = APIRouter(include_in_schema=False)
 

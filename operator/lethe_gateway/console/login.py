@@ -9,9 +9,8 @@ from lethe_gateway.api.documents import ServicesOf
 from lethe_gateway.console import pages, sessions
 from lethe_gateway.console.pages import FormOf
 from lethe_gateway.console.sessions import client_address
-from lethe_gateway.lookup import authenticated
 from lethe_gateway.problems import Kind, Problem, not_found
-from lethe_gateway.services import Services
+from lethe_gateway.services import Services, authenticated
 
 router = APIRouter(include_in_schema=False)
 HOME = f"{sessions.PREFIX}/"

@@ -11,10 +11,9 @@ from lethe_gateway import paging
 from lethe_gateway.console import pages, rows
 from lethe_gateway.console.rows import DatasetRow, RestatementRow
 from lethe_gateway.identity.caller import Caller, Right
-from lethe_gateway.lookup import ListRequest, require_namespace
 from lethe_gateway.problems import Kind, Problem, not_found
 from lethe_gateway.resources.following import PATIENCE_SECONDS, FollowedList, Follower
-from lethe_gateway.services import Services
+from lethe_gateway.services import ListRequest, Services, require_namespace
 
 T = TypeVar("T")
 EVERY_SECONDS: Final = 30

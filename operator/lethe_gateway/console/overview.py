@@ -9,16 +9,14 @@ from fastapi import APIRouter, Query, Request, Response
 from lethe.kube import LEASES
 
 from lethe_gateway.api.documents import BatchSummary, CallerOf, ServicesOf, batch_summary
-from lethe_gateway.console import health, pages, rows
-from lethe_gateway.console.attention import Attention
-from lethe_gateway.console.health import Health
+from lethe_gateway.console import attention, pages, rows
+from lethe_gateway.console.attention import Attention, Health
 from lethe_gateway.console.namespaces import EVERY_SECONDS, Namespace, namespace_of, namespaces_of, rows_page
 from lethe_gateway.console.pages import ConsoleListOf
 from lethe_gateway.console.rows import NamespaceTotals, RestatementRow
 from lethe_gateway.identity.caller import Caller, Right
-from lethe_gateway.lookup import readable
 from lethe_gateway.problems import Kind, Problem
-from lethe_gateway.services import Services
+from lethe_gateway.services import Services, readable
 from lethe_gateway.tables.records import BatchQuery
 
 router = APIRouter(include_in_schema=False)
@@ -41,9 +39,9 @@ class NamespaceOverview:
 
 def _health(services: Services, caller: Caller, namespace: str) -> Health:
     try:
-        return health.health_of(services.resources.get(caller, LEASES, namespace, health.LEASE), services.now())
+        return attention.health_of(services.resources.get(caller, LEASES, namespace, attention.LEASE), services.now())
     except Problem:
-        return health.UNKNOWN
+        return attention.UNKNOWN
 
 
 def _needs(namespace: Namespace, operator: Health) -> list[Attention]:

@@ -20,9 +20,8 @@ from starlette.types import Scope
 from lethe_gateway.api.documents import CallerOf, Cursor, Namespace, ServicesOf
 from lethe_gateway.console import sessions, text
 from lethe_gateway.identity.caller import Caller
-from lethe_gateway.lookup import ListRequest
 from lethe_gateway.problems import Kind, Problem
-from lethe_gateway.services import Services
+from lethe_gateway.services import ListRequest, Services
 
 Form = Mapping[str, Sequence[str]]
 _TYPE: Final = "application/x-www-form-urlencoded"

@@ -29,10 +29,9 @@ from lethe_gateway.console.drafts import Draft
 from lethe_gateway.console.namespaces import namespace_of, rows_page
 from lethe_gateway.console.pages import ConsoleListOf, FormOf
 from lethe_gateway.identity.caller import Caller, Right
-from lethe_gateway.lookup import dataset_resource, readable, require_namespace
 from lethe_gateway.problems import Kind, Problem, not_found
 from lethe_gateway.resources.restatements import RestatementView, restatement_of
-from lethe_gateway.services import Services
+from lethe_gateway.services import Services, dataset_resource, readable, require_namespace
 
 router = APIRouter(include_in_schema=False)
 ACTIVE_SECONDS: Final = 2

@@ -26,7 +26,7 @@ from typing import Final, Protocol
 from lethe.base import names
 from lethe.base.errors import InvalidSettings
 from lethe.buffer.batch_rows import BatchRow
-from lethe.contract.hold import HoldSpec
+from lethe.contract.dataset import HoldSpec
 from lethe.contract.run import RetentionSpec
 from pyiceberg.io import FileIO
 
@@ -35,8 +35,7 @@ from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.settings import IndexSettings
 from lethe_gateway.tables import reading
 from lethe_gateway.tables import reading as writing
-from lethe_gateway.tables.describing import TableDescription, describe
-from lethe_gateway.tables.looking import bring_up_to_date, building, look, problem_of
+from lethe_gateway.tables.looking import TableDescription, bring_up_to_date, building, describe, look, problem_of
 from lethe_gateway.tables.records import BatchFacts, BatchQuery, IndexState, KnownErasure, TableTarget
 
 log = logging.getLogger(__name__)

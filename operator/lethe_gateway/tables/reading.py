@@ -32,9 +32,14 @@ from pydantic import TypeAdapter, ValidationError
 from pyiceberg.io import FileIO
 
 from lethe_gateway.tables.records import (
+    INDEXES,
+    STATES,
+    TABLES,
+    VERSION,
     BatchFacts,
     BatchPosition,
     BatchQuery,
+    IndexedState,
     IndexState,
     KnownErasure,
     PurgeFacts,
@@ -42,7 +47,6 @@ from lethe_gateway.tables.records import (
     micros,
     time_of,
 )
-from lethe_gateway.tables.schema import INDEXES, STATES, TABLES, VERSION, IndexedState
 
 ERASURE: Final[TypeAdapter[Erasure]] = TypeAdapter(Erasure)
 # The columns of a batch, in the order of BatchRow's fields, without those about its Restatement.

@@ -32,7 +32,7 @@ from lethe.buffer.notifications import (
 from lethe.contract.dataset import EventsSpec
 from lethe.ingest.shared_folders import open_buffer
 from lethe.ledger.ledger import BatchEntry, get_many
-from lethe.storage.queue import LONGEST_POLL_SECONDS, Queue, QueueMessage
+from lethe.storage.s3 import LONGEST_POLL_SECONDS, Queue, QueueMessage
 from lethe.uri import is_s3
 
 from lethe_operator.cluster.time_limit import scrubbed, unavailable

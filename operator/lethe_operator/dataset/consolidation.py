@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.buffer.digest import BufferDigest, WaitingBatch
 from lethe.contract.dataset import ConsolidationSettings
 from lethe.contract.kubernetes import written

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.buffer.digest import BufferDigest
 from lethe.buffer.promotion import Sweep, plan_sweep
 from lethe.contract.kubernetes import ACCEPT_HEAD

@@ -50,8 +50,7 @@ from lethe_operator.cluster.run_pods import POD_LABELS
 from lethe_operator.dataset.decide import is_unsettled
 from lethe_operator.resources.common import LABEL_DATASET_UID, LABEL_KIND, InvalidSpec, Meta, parse_meta
 from lethe_operator.resources.dataset import Dataset, parse_dataset
-from lethe_operator.resources.observed import Invalid
-from lethe_operator.resources.unplaced import UnplacedPod, unplaced_pod
+from lethe_operator.resources.observed import Invalid, UnplacedPod, unplaced_pod
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_policy
 from lethe_operator.restatement.observe import RestatementCache
 from lethe_operator.runs.observe import RunObject, of_job, of_spark_application

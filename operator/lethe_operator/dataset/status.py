@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.kubernetes import ACCEPT_HEAD
 from lethe.contract.result import LISTED_AT_MOST

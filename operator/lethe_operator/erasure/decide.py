@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final, assert_never
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.result import RequestResult
 from lethe.contract.settings import RunFamily, RunKind
 from lethe.contract.status import Condition, ConditionStatus, ErasureCounts, ErasureStatus, RestatementStatus

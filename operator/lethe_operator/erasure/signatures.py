@@ -15,8 +15,7 @@ from datetime import datetime
 from typing import Final
 
 from lethe.base import names
-from lethe.base.errors import InputError, LetheError
-from lethe.base.verdict import Verdict
+from lethe.base.errors import InputError, LetheError, Verdict
 from lethe.contract.status import ErasureStatus, RestatementStatus
 from lethe.erasure.record import SUFFIX, Signable, Signer, Statement, fault, signed_by
 from lethe.iceberg import catalogs

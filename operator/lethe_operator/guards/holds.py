@@ -8,8 +8,8 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from lethe.base.verdict import Verdict
-from lethe.contract.hold import HoldSpec, active_holds
+from lethe.base.errors import Verdict
+from lethe.contract.dataset import HoldSpec, active_holds
 from lethe.contract.run import RunKind, RunSpec
 from lethe.contract.status import HoldStatus
 

@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lethe.base.errors import Verdict
 from lethe.base.names import matches_any
-from lethe.base.verdict import Verdict
 from lethe.contract.dataset import ExecutorsSpec, PodSize
 from lethe.contract.kubernetes import written
 from lethe.contract.run import AllowedOperation, RunBoundary

@@ -32,8 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from lethe.base import names
-from lethe.base.errors import InputError
-from lethe.base.verdict import Verdict
+from lethe.base.errors import InputError, Verdict
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.kubernetes import ACCEPT_HEAD
 from lethe.contract.settings import ConsolidationMode, Deletes, FileFormat

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, TypeVar, assert_never
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.result import RequestResult
 from lethe.contract.run import Provenance
 from lethe.contract.settings import RunFamily

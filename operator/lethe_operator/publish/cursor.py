@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from lethe.ledger.lineage import Resolution, Snapshot, is_rolled_back
 
-from lethe_operator.resources.publishing import StartedFrom
+from lethe_operator.resources.observed import StartedFrom
 
 FORMAT_VERSION: Final = 1
 # The version of the code that makes events of a step. Count it up when the same step would give other events, or another order:

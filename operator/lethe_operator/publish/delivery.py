@@ -27,7 +27,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from lethe_operator.brokers import DENIED, NOT_FOUND
 from lethe_operator.publish.events import JSON, CloudEvent, http_message, kafka_message
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.publishing import ContentMode, HttpSinkSettings, KafkaSinkSettings
+from lethe_operator.resources.observed import ContentMode, HttpSinkSettings, KafkaSinkSettings
 
 
 class FailureScope(Enum):

@@ -27,7 +27,7 @@ from lethe.ledger.ledger import BatchState
 from pydantic import Field
 
 from lethe_operator.publish.cursor import Cursor
-from lethe_operator.resources.publishing import ContentMode, StartedFrom
+from lethe_operator.resources.observed import ContentMode, StartedFrom
 
 
 class EventType(StrEnum):

@@ -68,7 +68,7 @@ from lethe_operator.publish.events import (
     identity,
     numbered,
 )
-from lethe_operator.resources.publishing import StartedFrom
+from lethe_operator.resources.observed import StartedFrom
 
 # After a gap without the earlier version, the present state of what is newer than it is published. Clocks of runs may differ.
 CLOCKS_DIFFER_BY: Final = timedelta(hours=1)

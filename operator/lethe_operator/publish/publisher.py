@@ -28,7 +28,7 @@ from functools import partial
 from random import Random
 from typing import Final, Protocol
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.iceberg import catalogs
 from lethe.kube import CONFIG_MAPS, AlreadyExists, Document, Kube, NotFound, NotLeading, ResourceKind
 from prometheus_client import CollectorRegistry, Counter
@@ -46,8 +46,7 @@ from lethe_operator.publish.feed import Feed, FeedState, OpenTable, PublishedDat
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import MANAGED_LABELS, Meta
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import NoTable, TableView, Unavailable
-from lethe_operator.resources.publishing import NO_TROUBLE, EventsSettings
+from lethe_operator.resources.observed import NO_TROUBLE, EventsSettings, NoTable, TableView, Unavailable
 from lethe_operator.settings import Settings
 
 # A sink that does not answer is reported after this time, so not after one lost connection.

@@ -11,7 +11,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any, Final
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.kubernetes import API_VERSION
 from lethe.contract.restatement import DatasetRef, RedactSpec, RestatementSpec, RowsSpec
 from lethe.contract.run import REQUESTED_BY

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from lethe.base.errors import LetheError
-from lethe.base.verdict import Verdict
+from lethe.base.errors import LetheError, Verdict
 from lethe.contract.status import RestatementStatus
 from lethe.kube import RESTATEMENTS, SECRETS, AlreadyExists, Kube, NotFound, RequestRefused
 

@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from lethe.base.errors import Verdict
 from lethe.base.short_cache import ShortCache
-from lethe.base.verdict import Verdict
 from lethe.contract.kubernetes import GROUP, REQUESTED_BY, REQUESTED_BY_GROUPS
-from lethe.contract.requester import Requester
+from lethe.contract.restatement import Requester
 from lethe.kube import LOCAL_ACCESS_REVIEWS, Document, RequestRefused, ResourceKind, is_allowed
 
 from lethe_operator.reasons import Reason

@@ -7,7 +7,7 @@ from such a Dataset. A Dataset in which others look up keys comes after them: on
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.restatement import RestatementSpec, RowsCondition
 from lethe.contract.settings import Lookup
 

@@ -1,10 +1,7 @@
 """What the operator observes of the cluster and a table at one moment, as frozen values: the input of every decision. Pure.
 
-What carries out an attempt of a run. Pure.
-
-The record of an attempt that the operator gave to a process of the namespace, in the Dataset's ConfigMap. Pure.
-
-An attempt by the committer or the warm driver has no Job. This record holds what the labels and annotations of a Job would say.
+An attempt by the committer or the warm driver has no Job. A record in the Dataset's ConfigMap holds what the labels and
+annotations of a Job would say.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,9 +11,10 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, Literal, assert_never
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.buffer.digest import EMPTY_BUFFER, BufferDigest
 from lethe.buffer.notifications import Written
+from lethe.contract.kubernetes import MIB
 from lethe.contract.result import AnyRunResult, Progress
 from lethe.contract.run import RestatementRequest, RunSpec
 from lethe.contract.schema import ApiModel
@@ -25,12 +23,133 @@ from lethe.contract.status import StoredStatus
 from lethe.ledger.ledger import EMPTY, Ledger
 from lethe.ledger.lineage import Snapshot
 from lethe.ledger.tombstone import Erasure
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from lethe_operator.resources.common import FOR_ERASURES, FOR_HEAD, Meta
+from lethe_operator.resources.common import ANNOTATION_DATASET, FOR_ERASURES, FOR_HEAD, LABEL_DATASET_UID, Meta
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.restatement import Restatement, SecretFile
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
+
+# What the scheduler says of a node without room. Other obstacles, such as taints, stay when another pod ends.
+_LACKS_ROOM: Final = ("Insufficient ", "Too many pods")
+
+
+@dataclass(frozen=True)
+class UnplacedPod:
+    """A pod of a run for which no node has room."""
+
+    namespace: str
+    name: str
+    dataset: str
+    """Name of the Dataset of its run."""
+    dataset_uid: str
+    since: datetime
+    message: str
+    """Of the scheduler."""
+
+
+def unplaced_pod(pod: Mapping[str, Any]) -> UnplacedPod | None:
+    """The pod, if it is of a run and the scheduler finds no room for it; None: it does, or something else is missing."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    # A warm driver with values is for runs of several Datasets. Annotations name the one that it was started for.
+    uid = (metadata.get("labels") or {}).get(LABEL_DATASET_UID) or annotations.get(LABEL_DATASET_UID)
+    if not uid or status.get("phase") != "Pending" or "deletionTimestamp" in metadata:
+        return None
+    for condition in status.get("conditions") or ():
+        if (condition.get("type"), condition.get("status")) != ("PodScheduled", "False"):
+            continue
+        message, since = str(condition.get("message") or ""), condition.get("lastTransitionTime")
+        if condition.get("reason") != "Unschedulable" or not since or not any(t in message for t in _LACKS_ROOM):
+            continue
+        return UnplacedPod(
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            dataset=annotations.get(ANNOTATION_DATASET, ""),
+            dataset_uid=uid,
+            since=datetime.fromisoformat(str(since).replace("Z", "+00:00")),
+            message=message,
+        )
+    return None
+
+
+class ContentMode(StrEnum):
+    """Where a message has the attributes of its event."""
+
+    BINARY = "Binary"
+    """In headers; the body is the content."""
+    STRUCTURED = "Structured"
+    """In the body, with the content."""
+
+
+class StartedFrom(StrEnum):
+    """Where the publishing of a table starts."""
+
+    BEGINNING = "Beginning"
+    """The whole history that the table has retained follows."""
+    HEAD = "Head"
+    """Only what is committed from now on follows."""
+
+
+class HttpSinkSettings(ApiModel):
+    """A receiver of status events by HTTP."""
+
+    url: str = Field(pattern=r"^https?://[^/\s]+")
+    mode: ContentMode = ContentMode.BINARY
+    timeout_seconds: float = Field(default=10, gt=0)
+    """Until the receiver answers a request."""
+
+
+class KafkaSinkSettings(ApiModel):
+    """A topic for status events."""
+
+    bootstrap_servers: str = Field(min_length=1)
+    """Host:port, comma-separated."""
+    topic: str = Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")
+    mode: ContentMode = ContentMode.BINARY
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    timeout_seconds: float = Field(default=30, gt=0)
+    """Until all brokers have acknowledged some messages."""
+
+
+class OpenLineageSettings(HttpSinkSettings):
+    """A receiver of OpenLineage's RunEvents by HTTP, such as Marquez."""
+
+    namespace: str = Field(default="lethe", min_length=1)  # of the jobs
+
+
+class EventsSettings(ApiModel):
+    """The publisher of status events."""
+
+    enabled: bool = False
+    http: HttpSinkSettings | None = None
+    kafka: KafkaSinkSettings | None = None
+    open_lineage: OpenLineageSettings | None = None
+    """Besides a sink of status events, or alone."""
+    start: StartedFrom = StartedFrom.HEAD
+    """Where the history of tables begins that existed before events were enabled. Other tables begin at their beginning."""
+    source_prefix: str = Field(default="", pattern=r"^[^\s]*$")
+    """Put before the path of the Dataset in `source`, such as the URL of the cluster."""
+    max_event_bytes: int = Field(default=64 * 1024, ge=16 * 1024, le=16 * MIB)
+    """Bytes. The content of an event is at most this large. 64 KiB is what every intermediary of CloudEvents must forward."""
+    workers: int = Field(default=2, ge=1, le=16)
+    """Threads that publish, each one table at a time."""
+    # Seconds. Pauses after a failure: the first one, and the longest.
+    retry_base_seconds: float = Field(default=1, gt=0)
+    retry_max_seconds: float = Field(default=60, gt=0)
+
+    @model_validator(mode="after")
+    def _one_sink(self) -> "EventsSettings":
+        if self.http is not None and self.kafka is not None:
+            raise ValueError("set either http or kafka")
+        if self.enabled and not (self.http or self.kafka or self.open_lineage):
+            raise ValueError("set either http or kafka, or openLineage")
+        return self
+
+
+NO_TROUBLE: Final = Verdict("", "")
+"""Every event is delivered."""
 
 
 class Engine(StrEnum):

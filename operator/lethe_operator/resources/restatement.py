@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final
 
-from lethe.base.ids import request_key
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
+from lethe.base.names import request_key
 from lethe.contract.kubernetes import REQUESTED_BY
 from lethe.contract.restatement import RestatementSpec
 from lethe.contract.run import Manager, Provenance

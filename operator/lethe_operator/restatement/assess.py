@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
+from lethe.base.errors import Verdict
 from lethe.base.names import matches_any
-from lethe.base.verdict import Verdict
 from lethe.buffer.digest import BufferDigest, WaitingBatch
 from lethe.contract.result import LEGAL_HOLD, RequestOutcome, RequestResult
 from lethe.contract.settings import Operation

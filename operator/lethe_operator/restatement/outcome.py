@@ -19,8 +19,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, assert_never
 
-from lethe.base.errors import InputError
-from lethe.base.verdict import Verdict
+from lethe.base.errors import InputError, Verdict
 from lethe.contract.result import LISTED_AT_MOST, RequestResult, RestatementGroupResult
 from lethe.contract.run import RestatementRequest, RunKind
 from lethe.contract.settings import Operation

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lethe.base.ids import kube_name
+from lethe.base.names import kube_name
 from lethe.contract.kubernetes import API_VERSION
 from lethe.contract.run import DatasetRef, RunSpec
 

@@ -13,8 +13,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Final, assert_never
 
-from lethe.base.errors import EXIT_INPUT
-from lethe.base.verdict import Verdict
+from lethe.base.errors import EXIT_INPUT, Verdict
 from lethe.contract.result import (
     AnyRunResult,
     ConsolidationResult,

@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from lethe_operator.actions import earliest
-from lethe_operator.resources.observed import WorkerView
-from lethe_operator.resources.unplaced import UnplacedPod
+from lethe_operator.resources.observed import UnplacedPod, WorkerView
 
 STAYS_AWAY: Final = timedelta(minutes=5)
 """A warm driver that has made way may start again when no pod has waited for room for this long."""

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
-from lethe.base.ids import run_id
+from lethe.base.names import run_id
 from lethe.buffer.digest import BufferDigest, WaitingBatch
 from lethe.buffer.notifications import Written
 from lethe.buffer.promotion import FILES_AT_MOST, OBJECTS_AT_MOST
-from lethe.contract.dataset import PodSize, RunTemplate
-from lethe.contract.hold import HoldSpec
+from lethe.contract.dataset import HoldSpec, PodSize, RunTemplate
 from lethe.contract.run import (
     AcceptedHead,
     AllowedOperation,

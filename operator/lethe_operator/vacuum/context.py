@@ -9,7 +9,7 @@ from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
 from lethe.contract.result import RunOutcome
 from lethe.contract.run import Maintenance, RetentionSpec, VacuumSpec
 from lethe.contract.vacuum_policy import VacuumPolicySpec
-from lethe.files.ages import rule_at
+from lethe.files.bounds import rule_at
 
 from lethe_operator.guards.holds import digest, holds_now
 from lethe_operator.reasons import Reason

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.kubernetes import APPROVE, VACUUM_NOW, written
 from lethe.contract.run import RunKind, RunSpec, VacuumSpec
 from lethe.contract.status import Condition, PolicyDataset, VacuumPlan, VacuumStatus

@@ -9,7 +9,7 @@ from typing import Final
 from lethe.contract.result import RunOutcome, VacuumPlanned, VacuumResult
 from lethe.contract.run import RetentionSpec, VacuumSpec
 from lethe.contract.status import LastVacuum, RetentionStatus, VacuumPlan, VacuumSpeed, VacuumStatus
-from lethe.files.ages import due_time
+from lethe.files.bounds import due_time
 from lethe.ledger.ledger import Ledger
 
 from lethe_operator.guards.holds import digest

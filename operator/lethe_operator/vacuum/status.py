@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, assert_never
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.kubernetes import VACUUM_NOW
 from lethe.contract.result import LISTED_AT_MOST
 from lethe.contract.status import (

@@ -17,13 +17,13 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.kubernetes import written
 from lethe.contract.result import VacuumResult
 from lethe.contract.run import RetentionSpec
 from lethe.contract.status import RetentionStatus, VacuumSpeed
 from lethe.contract.vacuum_policy import Triggers, VacuumPolicySpec, Window
-from lethe.files.ages import due_time
+from lethe.files.bounds import due_time
 from lethe.ledger.ledger import Ledger
 
 from lethe_operator.actions import earliest

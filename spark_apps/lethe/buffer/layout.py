@@ -10,7 +10,7 @@ from typing import Final, Protocol, assert_never
 
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.base.ids import batch_id_of_file, batch_id_of_folder
+from lethe.base.names import batch_id_of_file, batch_id_of_folder
 from lethe.base.objects import BufferedObject, ListedObject
 from lethe.contract.settings import BufferLayout
 from lethe.guards.claim import is_table_data, is_table_metadata

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from lethe.base import names
+from lethe.base.errors import Verdict
 from lethe.base.objects import BufferedObject, ListedObject
-from lethe.base.verdict import Verdict
 from lethe.buffer.layout import BufferedBatch, fingerprint, is_data
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger, get_many
 

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.base.ids import (
+from lethe.base.names import (
     COMPRESSION_EXTENSIONS,
     FORMAT_EXTENSIONS,
     batch_file,

@@ -53,7 +53,7 @@ COMMANDS: Final = {
         _RESOURCES, "redact", "Replace values of columns, and prove that the old ones are gone.", "kubectl"
     ),
     "erasures": Entry("lethe.cli.erasures", "erasures", "Inspect the erasures of a table or a Dataset."),
-    "get": Entry("lethe.cli.get", "get", "Write the rows of a batch, or its original files, into a folder."),
+    "get": Entry("lethe.cli.read", "get", "Write the rows of a batch, or its original files, into a folder."),
     "history": Entry("lethe.cli.batches", "history", "Show what happened to a batch, who asked for it, and why."),
     "jars": Entry("lethe.cli.jars", "jars", "Download the jars that Spark needs."),
     "ledger": Entry("lethe.cli.ledger", "ledger", "Inspect the ledgers of a table."),

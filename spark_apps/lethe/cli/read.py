@@ -1,23 +1,34 @@
-"""`lethe read` prints rows of a table that are not deleted, or an increment of rows."""
+"""`lethe read` prints rows of a table or an increment; `lethe get` writes the rows or files of a batch into a folder. I/O.
+
+Invariant: a file has its name only when it is whole. Until then its name begins with a dot.
+"""
 
 import csv
 import json
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import click
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.expressions import EqualTo
 
 from lethe.base.errors import InputError
+from lethe.base.names import batch_folder
+from lethe.base.objects import BufferedObject
+from lethe.buffer.layout import is_data, path_problem
 from lethe.cli.opening import Opened, open_table, table_or_dataset
 from lethe.cli.output import SnapshotOrTime, Time, print_table, progress, working
 from lethe.iceberg.conditions import RowCondition
+from lethe.ledger.ledger import BatchEntry, BatchState, get_many
 from lethe.read.scan import Scan, resolve_snapshot, scan, schema_of
+from lethe.storage.object_store import ObjectStore, open_store
 
 DEFAULT_LIMIT = 100
 """The rows that `--format table` prints."""
@@ -176,3 +187,191 @@ def _json(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     return str(value)
+
+
+_NAMES: Final = {"parquet": "rows.parquet", "csv": "rows.csv", "json": "rows.jsonl"}
+
+
+@click.command()
+@table_or_dataset
+@click.argument("batch")
+@click.option("--to", required=True, type=click.Path(file_okay=False, path_type=Path), help="A new or empty folder.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(_NAMES)),
+    default="parquet",
+    show_default=True,
+    help="`json` writes one object per line.",
+)
+@click.option(
+    "--at", type=SnapshotOrTime(), help="The rows at this snapshot, or at the one that was the head at this time."
+)
+@click.option("--original", is_flag=True, help="The files from which the batch was promoted, unless they were deleted.")
+def get(
+    table: str,
+    batch: str,
+    to: Path,
+    form: str,
+    at: int | datetime | None,
+    original: bool,
+    batch_column: str,
+) -> None:
+    """Write the rows of a BATCH into a folder, without the batch column: `lethe put` and `lethe replay --from` take the folder.
+
+    A batch that was reverted or replaced has no rows in the table: use --at for a snapshot that still has them, or --original.
+    An erased batch is not written.
+    """
+    if original and at is not None:
+        raise click.UsageError("--at chooses rows, and --original has none.")
+    opened = open_table(table, batch_column)
+    with working(f"reading the ledger of {opened.name}"):
+        entry = _entry(opened, batch, None)
+        if entry is not None and entry.state is BatchState.ERASED:
+            raise InputError("BatchErased", f"the batch {batch} is erased since {entry.time:%Y-%m-%d %H:%MZ}.")
+        rows = None if original else _rows(opened, batch, entry, at)
+    _require_empty(to)
+    if rows is None:
+        _get_files(opened, batch, entry, to)
+        return
+    target, count = to / _NAMES[form], 0
+    draft = target.with_name(f".{target.name}.part")
+    with counted(rows, None) as (schema, batches):
+
+        def each() -> Iterator[pa.RecordBatch]:
+            nonlocal count
+            for rows_of_batch in batches:
+                count += rows_of_batch.num_rows
+                yield rows_of_batch
+
+        write_file(form, schema, each(), draft)
+    if not count and entry is None:
+        draft.unlink()
+        raise _unknown(opened, batch)
+    size = draft.stat().st_size
+    draft.replace(target)
+    click.echo(f"batch {batch}: {count} rows, {size} bytes: {target}")
+
+
+def _entry(opened: Opened, batch: str, snapshot_id: int | None) -> BatchEntry | None:
+    return get_many(opened.ledger(snapshot_id).batches, [batch]).get(batch)
+
+
+def _rows(opened: Opened, batch: str, entry: BatchEntry | None, at: int | datetime | None) -> Scan:
+    """The rows of the batch.
+
+    Raises:
+        InputError: `BatchTakenBack`, `NoBatchColumn`, and what resolving a snapshot raises.
+    """
+    snapshot_id = None
+    if at is not None:
+        given, as_of = (at, None) if isinstance(at, int) else (None, at)
+        snapshot_id = resolve_snapshot(opened.facts, opened.table, given, as_of)
+        entry = _entry(opened, batch, snapshot_id)
+    if entry is not None and entry.state is not BatchState.PROMOTED:
+        by = f" by {entry.replaced_by}" if entry.replaced_by else ""
+        raise InputError(
+            "BatchTakenBack",
+            f"the batch {batch} is {entry.state.value}{by} since {entry.time:%Y-%m-%d %H:%MZ}, so the table has no rows of it. "
+            f"Name a snapshot from before with --at (`lethe ledger log {opened.name}` lists them), or use --original.",
+        )
+    schema = schema_of(opened.table, snapshot_id)
+    field_id = opened.facts.batch_field_id
+    column = schema.find_column_name(field_id) if field_id is not None else None
+    if column is None:
+        raise InputError("NoBatchColumn", f"{opened.name} has no batch column. Name it with --batch-column.")
+    columns = [f.name for f in schema.fields if f.name != column]
+    equal: Any = EqualTo  # PyIceberg's models hide their constructors from mypy
+    return scan(opened.table, columns=columns, filter=equal(column, batch), snapshot_id=snapshot_id)
+
+
+def _unknown(opened: Opened, batch: str) -> InputError:
+    return InputError(
+        "UnknownBatch",
+        f"{opened.name} has no batch {batch}. `lethe batches {opened.name}` lists those of the ledger. Those that wait in "
+        "the buffer have no rows yet.",
+    )
+
+
+def _require_empty(folder: Path) -> None:
+    """Require a folder without files, apart from drafts of an interrupted command, and make it.
+
+    Raises:
+        InputError: `FolderNotEmpty`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(not p.name.startswith(".") for p in folder.iterdir()):
+        raise InputError(
+            "FolderNotEmpty", f"{folder} contains files. Nothing was written. Name a new folder with --to."
+        )
+
+
+def _get_files(opened: Opened, batch: str, entry: BatchEntry | None, folder: Path) -> None:
+    """Copy the files of a batch.
+
+    Raises:
+        InputError: `UnknownBatch`, `NoOriginals`, `OriginalsGone`.
+        StoreError: A store refused a request or did not answer.
+    """
+    if entry is None:
+        raise _unknown(opened, batch)
+    objects = [o for o in entry.objects if is_data(o.key)]
+    if not objects:
+        raise InputError(
+            "NoOriginals", f"the ledger names no files of the batch {batch}. Get its rows without --original."
+        )
+    store = open_store(objects[0].key, opened.properties)
+    with working("looking for the files"):
+        gone = [o for o in objects if not _is_there(store, o)]
+    if gone:
+        raise InputError(
+            "OriginalsGone",
+            f"{len(gone)} of {len(objects)} files of the batch {batch} are gone or were changed, such as {gone[0].key}. Files "
+            "of a batch are deleted spec.buffer.retentionSeconds after its promotion, and those of a refused batch are moved to "
+            "_refused/. Nothing was written. Get its rows without --original.",
+        )
+    with progress() as bar:
+        task = bar.add_task("files", total=len(objects))
+        for path, listed in _paths(objects, _column(opened), batch).items():
+            _copy(store, listed, folder / path)
+            bar.advance(task)
+    click.echo(f"batch {batch}: {len(objects)} files, {sum(o.size for o in objects)} bytes: {folder}")
+
+
+def _is_there(store: ObjectStore, listed: BufferedObject) -> bool:
+    found = store.head(listed.key)
+    return found is not None and (found.size, found.etag) == (listed.size, listed.etag)
+
+
+def _paths(objects: Sequence[BufferedObject], column: str, batch: str) -> dict[str, BufferedObject]:
+    """The objects by their paths below the folder of the batch; in other places, below the folder that they share.
+
+    Raises:
+        InputError: `UnusableName`, if a path could lead to another folder.
+    """
+    inner = f"/{batch_folder(column, batch)}/"
+    folders = (o.key.split("/")[:-1] for o in objects)
+    shared = sum(1 for _ in takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False)))
+    paths = {o.key.partition(inner)[2] or "/".join(o.key.split("/")[shared:]): o for o in objects}
+    for path in paths:
+        if problem := path_problem(path):
+            raise InputError("UnusableName", f"{path[:80]!r}: {problem}. Copy the files with another tool.")
+    return paths
+
+
+def _column(opened: Opened) -> str:
+    """The batch column; "": there is none."""
+    field_id = opened.facts.batch_field_id
+    return (opened.table.schema().find_column_name(field_id) or "") if field_id is not None else ""
+
+
+def _copy(store: ObjectStore, listed: BufferedObject, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft, reader = path.with_name(f".{path.name}.part"), store.open(listed.key)
+    if reader is None or reader.etag != listed.etag:
+        raise InputError(
+            "OriginalsGone", f"{listed.key} was deleted or changed meanwhile. Get the rows without --original."
+        )
+    with reader, draft.open("wb") as file:
+        shutil.copyfileobj(reader, file, 8 * 1024 * 1024)
+    draft.replace(path)

@@ -16,7 +16,7 @@ from typing import ClassVar, Final, TypeAlias, assert_never
 
 from pydantic import Field
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.run import CONTRACT_VERSION, Provenance, Recorded, RunSpec
 from lethe.contract.settings import RecordedOperation, RunFamily, RunKind
 

@@ -11,10 +11,9 @@ from typing import Any, assert_never
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from lethe.base.ids import kube_name
+from lethe.base.names import kube_name
 from lethe.contract.checks import CheckSpec
-from lethe.contract.dataset import CreateSpec, NativeDeletesSpec, SnapshotsSpec, TableSpec
-from lethe.contract.hold import HoldSpec
+from lethe.contract.dataset import CreateSpec, HoldSpec, NativeDeletesSpec, SnapshotsSpec, TableSpec
 from lethe.contract.kubernetes import REQUESTED_BY
 from lethe.contract.settings import (
     BufferLayout,
@@ -327,7 +326,7 @@ class RestatementRequest(Document):
     """One Restatement, with all that a run needs of it. It contains no values of rows: see `RowsRef`."""
 
     key: str
-    """Lethe.base.ids.request_key."""
+    """As `lethe.base.names.request_key`."""
     name: str
     """`namespace/name`, for messages."""
     operation: Operation

@@ -1,6 +1,6 @@
 """The base class of the models of resources, and what a definition says about a field besides its type. Pure.
 
-`lethe.contract.crd` writes the resource definitions from the models: the docstring of a field is its description, and the
+`lethe.contract.definitions` writes the resource definitions from the models: the docstring of a field is its description, and the
 `Keywords` and `Rule`s in its `Annotated` type are its limits. Only the API server checks limits and rules. Parsing does not
 repeat that, so that an object that is older than a limit is still read.
 

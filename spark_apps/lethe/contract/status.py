@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, ValidationError
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.schema import ApiModel, Int32, Required, between, items, keyed_by, length
 
 ConditionStatus = Literal["True", "False", "Unknown"]

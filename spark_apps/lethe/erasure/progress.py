@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Final
 
 from lethe.base import names
-from lethe.contract.hold import HoldSpec
+from lethe.contract.dataset import HoldSpec
 from lethe.contract.result import RequestResult
 from lethe.files.bounds import IdIndex
 from lethe.ledger.ledger import Ledger, get_many

@@ -37,7 +37,7 @@ CHECKSUM_SUFFIX: Final = ".crc"
 """The suffix of the files that Hadoop writes beside local files."""
 SHARED: Final = "other tables may use this folder"
 _RUN: Final = re.compile(r"[0-9a-f]{32}")
-"""The folder of a run's data files, which is its id (`lethe.base.ids.run_id`)."""
+"""The folder of a run's data files, which is its id (`lethe.base.names.run_id`)."""
 
 
 def mentioned_in(open_erasures: Iterable[OpenErasure], history: History) -> dict[str, frozenset[str]]:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Final, assert_never
 
 from lethe.base import names
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.run import DatasetRef
 from lethe.contract.settings import BufferLayout
 from lethe.uri import contains, is_local, overlap

@@ -30,7 +30,7 @@ from pyiceberg.types import StringType
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.files.bounds import FileBounds, partition_text
-from lethe.iceberg.batch_column import BatchColumn
+from lethe.iceberg.column_path import BatchColumn
 from lethe.iceberg.native_deletes import native_deletes
 from lethe.ledger.lineage import Snapshot, ledgers_begin_after, parent_of
 

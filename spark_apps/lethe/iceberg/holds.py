@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 
 from lethe.base.errors import InputError
-from lethe.contract.hold import HoldSpec
+from lethe.contract.dataset import HoldSpec
 from lethe.iceberg.conditions import RowCondition
 
 

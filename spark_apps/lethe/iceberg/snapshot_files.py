@@ -36,7 +36,7 @@ from lethe.erasure.progress import DATA, DELETES, HeldFile, History
 from lethe.erasure.record import Ref
 from lethe.files.bounds import FileBounds
 from lethe.files.increment import SnapshotFiles
-from lethe.iceberg.batch_column import BatchColumn
+from lethe.iceberg.column_path import BatchColumn
 from lethe.iceberg.conditions import RowCondition
 from lethe.iceberg.facts import TableFacts, bounds_of
 from lethe.iceberg.native_deletes import (

@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
 from pyiceberg.types import DateType, IcebergType, TimestampType, TimestamptzType
 
-from lethe.files.ages import FileTimes
+from lethe.files.bounds import FileTimes
 from lethe.files.values import ValueType
 from lethe.iceberg.column_path import ColumnName, NoColumn, resolve_column
 

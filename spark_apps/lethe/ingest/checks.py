@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.checks import CheckSpec, RowCountCheck
 from lethe.contract.settings import OnFailure
 from lethe.ingest.change_rows import decoded, encoded

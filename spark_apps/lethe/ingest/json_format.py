@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pa_json
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.decoder.limits import TOO_COSTLY
 from lethe.ingest.buffer_store import BadFile
 from lethe.ingest.exact_values import converted_column, kind_of, shown

@@ -17,8 +17,8 @@ import fastavro
 import numpy as np
 from fastavro.write import Writer
 
+from lethe.base.errors import Verdict
 from lethe.base.objects import BufferedObject
-from lethe.base.verdict import Verdict
 from lethe.ledger.ledger import BatchEntry, BatchState, Carrier, Ranges, RequestEntry
 from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker, PurgedFile, Tombstone
 

@@ -14,8 +14,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from lethe.base.errors import Verdict
 from lethe.base.objects import BufferedObject
-from lethe.base.verdict import Verdict
 from lethe.ledger.root import Statistics
 from lethe.ledger.tombstone import Erasure, PurgedFile, Tombstone, merged, purged_after
 

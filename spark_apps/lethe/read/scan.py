@@ -2,12 +2,15 @@
 
 `scan` plans the files first, then loads only the tombstones within the bounds of these files. It filters only files that might
 hold tombstoned rows, and does not open files in which all rows are tombstoned.
+
+In a notebook, tables and scans look short, and showing them needs no I/O.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
+from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, assert_never
 
@@ -39,8 +42,53 @@ from lethe.iceberg.metadata_file import require_known
 from lethe.iceberg.snapshot_files import PlannedFile, SnapshotView, resolve_snapshot, schema_of
 from lethe.ledger.ledger import Ranges
 from lethe.ledger.tombstone import Tombstone
-from lethe.read import data_file, showing
+from lethe.read import data_file
 from lethe.read.data_file import ReadPart
+
+Column: TypeAlias = tuple[str, str]
+"""The name and the type."""
+
+TEXT_AT_MOST: Final = 500
+"""Characters of a repr."""
+COLUMNS_AT_MOST: Final = 50
+"""Rows of the HTML table."""
+_NAME_AT_MOST: Final = 100
+_TITLE_AT_MOST: Final = 300
+
+
+def columns_of(schema: pa.Schema) -> list[Column]:
+    """The names and types of a schema."""
+    return [(field.name, str(field.type)) for field in schema]
+
+
+def text(kind: str, title: str, columns: Sequence[Column]) -> str:
+    """One line. Columns that do not fit are counted."""
+    shown = f"{kind}({_cut(title, _TITLE_AT_MOST)}: "
+    for number, (name, of_type) in enumerate(columns):
+        column = f"{_cut(name, _NAME_AT_MOST)} {_cut(of_type, _NAME_AT_MOST)}, "
+        if len(shown) + len(column) > TEXT_AT_MOST:
+            return f"{shown}and {len(columns) - number} more columns)"
+        shown += column
+    return f"{shown.removesuffix(', ')})"
+
+
+def html(kind: str, title: str, columns: Sequence[Column]) -> str:
+    """A table of the columns. Names are data, so all text is escaped."""
+    rows = "".join(
+        f"<tr><td>{escape(_cut(name, _NAME_AT_MOST))}</td><td>{escape(_cut(of_type, _TITLE_AT_MOST))}</td></tr>"
+        for name, of_type in columns[:COLUMNS_AT_MOST]
+    )
+    more = len(columns) - COLUMNS_AT_MOST
+    rest = f'<tr><td colspan="2">and {more} more columns</td></tr>' if more > 0 else ""
+    return (
+        f"<div><b>{escape(kind)}</b> {escape(_cut(title, _TITLE_AT_MOST))}"
+        f"<table><thead><tr><th>column</th><th>type</th></tr></thead><tbody>{rows}{rest}</tbody></table></div>"
+    )
+
+
+def _cut(words: str, size: int) -> str:
+    return words if len(words) <= size else f"{words[: size - 1]}…"
+
 
 if TYPE_CHECKING:
     import duckdb
@@ -356,10 +404,10 @@ class Scan:
         return rows if self.row_limit is None else min(rows, self.row_limit)
 
     def __repr__(self) -> str:
-        return showing.text("Scan", self._title, showing.columns_of(self.schema))
+        return text("Scan", self._title, columns_of(self.schema))
 
     def _repr_html_(self) -> str:
-        return showing.html("Scan", self._title, showing.columns_of(self.schema))
+        return html("Scan", self._title, columns_of(self.schema))
 
     @property
     def _title(self) -> str:

@@ -12,9 +12,8 @@ from datetime import datetime
 from heapq import heappop, heappush
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from lethe.base.errors import InputError, LedgerError, TableError
-from lethe.base.ids import MAX_BATCH_ID_LENGTH
-from lethe.base.verdict import Verdict
+from lethe.base.errors import InputError, LedgerError, TableError, Verdict
+from lethe.base.names import MAX_BATCH_ID_LENGTH
 from lethe.contract.result import AffectedFiles, RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.contract.settings import Operation

@@ -19,11 +19,10 @@ from pyiceberg.table import Table
 from lethe.base.errors import InputError
 from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import VacuumSpec
-from lethe.files.ages import Age
-from lethe.files.bounds import FileBounds, IdIndex, Suspects, partition_text
+from lethe.files.bounds import Age, FileBounds, IdIndex, Suspects, partition_text
 from lethe.files.increment import SnapshotFiles
 from lethe.files.values import Values
-from lethe.iceberg.batch_column import BatchColumn, identity_positions
+from lethe.iceberg.column_path import BatchColumn, identity_positions
 from lethe.iceberg.facts import TableFacts, bounds_of, live_entries
 from lethe.iceberg.native_deletes import NativeDeleteFiles, native_deletes
 from lethe.iceberg.snapshot_files import PlannedFile, SnapshotView

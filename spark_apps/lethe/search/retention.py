@@ -12,8 +12,7 @@ from pyiceberg.schema import Schema
 
 from lethe.base.errors import InputError
 from lethe.contract.run import RetentionSpec
-from lethe.files.ages import Age, age_of, cutoff_day, due_time
-from lethe.files.bounds import FileBounds
+from lethe.files.bounds import Age, FileBounds, age_of, cutoff_day, due_time
 from lethe.files.values import ValueType
 from lethe.iceberg.column_path import NoColumn
 from lethe.iceberg.conditions import RowCondition
@@ -65,7 +64,7 @@ class Retention:
             return None
         is_date = self.column.type is ValueType.DATE
         limit: Literal[int] = DateLiteral(self.cutoff_time) if is_date else TimestampLiteral(self.cutoff_time)
-        return RowCondition.of(schema, LessThan(self.spec.column, limit))  # type: ignore[call-arg, misc]
+        return RowCondition.of(schema, LessThan(self.spec.column, limit))  # type: ignore[call-arg]
 
     def next_cutoff_of(self, file: DataFile) -> date | None:
         """The first cutoff at which a row of a file without too old rows may be too old; None: unknown, or none."""

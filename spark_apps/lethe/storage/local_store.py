@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lethe.base.errors import InputError
-from lethe.base.objects import BufferedObject, ListedObject, file_etag, hidden_folder
-from lethe.base.retention_lock import Retention
+from lethe.base.objects import BufferedObject, ListedObject, Retention, file_etag, hidden_folder
 from lethe.storage.object_store import Content, ObjectReader, WriteUnknown, not_created, not_retained
 from lethe.uri import local_path
 

@@ -12,8 +12,7 @@ from typing import Final, Protocol
 from pyiceberg.io import FileIO
 
 from lethe.base.errors import InputError, TransientError
-from lethe.base.objects import BufferedObject, ListedObject
-from lethe.base.retention_lock import Retention
+from lethe.base.objects import BufferedObject, ListedObject, Retention
 from lethe.uri import Backend, backend_of, scheme_of
 
 # How long a store of a remote service is used again, and how many at most.

@@ -23,9 +23,8 @@ from obstore.exceptions import (
 )
 
 from lethe.base.errors import InputError
-from lethe.base.objects import BufferedObject, ListedObject, hidden_folder
+from lethe.base.objects import BufferedObject, ListedObject, Retention, hidden_folder
 from lethe.base.ranged_file import RangedFile
-from lethe.base.retention_lock import Retention
 from lethe.storage.clients import Client, client_of
 from lethe.storage.object_store import (
     DENIED,

@@ -55,7 +55,7 @@ _DATA: Final = (".parquet", ".orc", ".avro", ".puffin")
 _TABLE: Final = (".metadata.json", ".metadata.json.gz")
 _METADATA: Final = (*_TABLE, ".avro", ".stats", ".puffin")
 _RUN: Final = re.compile(r"[0-9a-f]{32}")
-"""The folder of a run's data files, which is its id (`lethe.base.ids.run_id`)."""
+"""The folder of a run's data files, which is its id (`lethe.base.names.run_id`)."""
 
 
 def keeps_files(properties: Mapping[str, str]) -> bool:

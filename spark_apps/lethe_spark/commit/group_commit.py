@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
-from lethe.base.errors import ConflictError, InputError, TransientError
-from lethe.base.verdict import Verdict
+from lethe.base.errors import ConflictError, InputError, TransientError, Verdict
 from lethe.contract.result import LEGAL_HOLD, RequestResult, RestatementGroupResult, RunOutcome
 from lethe.contract.run import RestatementRequest, RunSpec
 from lethe.contract.settings import UnknownBatches

@@ -11,9 +11,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from lethe.base import names
-from lethe.base.errors import InputError, TransientError
+from lethe.base.errors import InputError, TransientError, Verdict
 from lethe.base.objects import BufferedObject
-from lethe.base.verdict import Verdict
 from lethe.buffer.layout import is_data
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest

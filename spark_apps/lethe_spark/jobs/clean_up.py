@@ -15,7 +15,7 @@ from typing import TypeVar
 from lethe import ledger_store
 from lethe.base import names
 from lethe.base.errors import LedgerError
-from lethe.base.ids import run_id
+from lethe.base.names import run_id
 from lethe.base.objects import ListedObject
 from lethe.buffer.batch_rows import BatchRow
 from lethe.contract.result import ErasureCheckResult, Phase, ReanchoringResult, RunOutcome, RunResult, VacuumResult

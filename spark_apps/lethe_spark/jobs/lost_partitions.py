@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from lethe.base.errors import TransientError
-from lethe.contract.hold import named
+from lethe.contract.dataset import named
 from lethe.contract.result import LEGAL_HOLD, Phase
 from lethe.files.bounds import FileBounds, IdIndex
 from lethe.ingest.schema_fit import field_ids

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from lethe.base import names
 from lethe.base.errors import ConflictError, InputError, TransientError
-from lethe.base.ids import MAX_BATCH_ID_LENGTH, request_key, run_id
+from lethe.base.names import MAX_BATCH_ID_LENGTH, request_key, run_id
 from lethe.buffer.promotion import Publish, WrittenBatch, WrittenFiles, plan_publication
 from lethe.contract.result import Phase
 from lethe.contract.run import AcceptedHead, Provenance, Replacement, RestatementRequest, SearchLimits

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from lethe.base.errors import InputError
-from lethe.base.ids import request_key, run_id
+from lethe.base.names import request_key, run_id
 from lethe.contract.result import RequestResult
 from lethe.contract.run import Provenance, RestatementRequest, SearchLimits
 from lethe.contract.settings import Deletes, Operation, UnknownBatches

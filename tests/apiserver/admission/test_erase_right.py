@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from lethe.contract.kubernetes import GROUP
-from lethe.contract.requester import Requester
+from lethe.contract.restatement import Requester
 from lethe.kube import NAMESPACES, RESTATEMENTS, SECRETS, SELF_REVIEWS, SERVICE_ACCOUNTS, Kube, RequestRefused
 from lethe_operator.reasons import Reason
 from lethe_operator.request.rights import EraseRights

@@ -7,7 +7,7 @@ from typing import Any
 
 import lethe
 import pytest
-from lethe.contract.requester import Requester
+from lethe.contract.restatement import Requester
 from lethe.kube import RESTATEMENTS, SECRETS, SELF_REVIEWS, KubeError
 
 from tests.support.documents import Document

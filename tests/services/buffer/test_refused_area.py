@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from lethe.base.errors import Verdict
 from lethe.base.objects import BufferedObject
-from lethe.base.verdict import Verdict
 from lethe.buffer.layout import is_data
 from lethe.buffer.promotion import is_file, refused_folder
 from lethe.contract.run import BufferRef

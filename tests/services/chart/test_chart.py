@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from lethe_operator.resources.publishing import EventsSettings
+from lethe_operator.resources.observed import EventsSettings
 from lethe_operator.settings import (
     BackOff,
     PodTemplateAllowed,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.cli.main import cli
 from lethe.kube import DATASETS, NAMESPACES, RESTATEMENTS, VACUUM_POLICIES, RequestRefused, ResourceKind
 from lethe.ledger.ledger import BatchState

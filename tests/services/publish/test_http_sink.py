@@ -9,7 +9,7 @@ import pytest
 from lethe_operator.publish.delivery import RETRY_AFTER_AT_MOST_SECONDS, FailureScope, HttpSink, SinkError
 from lethe_operator.publish.events import CloudEvent
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.publishing import ContentMode, HttpSinkSettings
+from lethe_operator.resources.observed import ContentMode, HttpSinkSettings
 
 from tests.support.builders import a_batch
 from tests.support.publishing import LedgerHistory, publish

@@ -15,7 +15,7 @@ from cloudevents.core.formats.json import JSONFormat
 from lethe_operator.publish.delivery import FailureScope, KafkaSink, SinkError
 from lethe_operator.publish.events import CloudEvent
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.publishing import ContentMode, KafkaSinkSettings
+from lethe_operator.resources.observed import ContentMode, KafkaSinkSettings
 
 from tests.support.builders import a_batch
 from tests.support.publishing import LedgerHistory, RememberingSink, publish

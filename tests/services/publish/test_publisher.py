@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from lethe_operator.publish.publisher import Publishers, publishers_of
 from lethe_operator.reconcile import Reconciler
-from lethe_operator.resources.publishing import EventsSettings, HttpSinkSettings, OpenLineageSettings
+from lethe_operator.resources.observed import EventsSettings, HttpSinkSettings, OpenLineageSettings
 from lethe_operator.settings import Settings
 from prometheus_client import CollectorRegistry, generate_latest
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from lethe.base.errors import TransientError
-from lethe.storage.queue import Queue, QueueMessage
+from lethe.storage.s3 import Queue, QueueMessage
 
 from tests.support.servers import sqs
 from tests.support.servers.postgres import free_port

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from botocore.exceptions import ClientError
 from lethe.base.errors import InputError
-from lethe.base.retention_lock import LockMode, Retention
+from lethe.base.objects import LockMode, Retention
 from lethe.storage.object_store import read, write_once
 from pyiceberg.io.pyarrow import PyArrowFileIO
 

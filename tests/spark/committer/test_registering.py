@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
-from lethe.base.ids import batch_folder
+from lethe.base.names import batch_folder
 from lethe.contract.run import BufferRef
 from lethe_spark.apps.session import make_session
 from lethe_spark.committer import work

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.csv as pc
 import pytest
-from lethe.base.ids import batch_file
+from lethe.base.names import batch_file
 from lethe.contract.result import RunResult
 from lethe.contract.run import BufferRef, FileFormat
 from pyspark.sql import SparkSession

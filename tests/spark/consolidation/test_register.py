@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
 from lethe.base.errors import TransientError
-from lethe.base.ids import batch_folder
+from lethe.base.names import batch_folder
 from lethe.base.objects import file_etag
 from lethe.contract.run import BufferRef, CreateTable, TableRef
 from lethe.ingest.registrable import TAIL_BYTES

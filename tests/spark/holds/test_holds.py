@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError
-from lethe.contract.hold import HoldSpec
+from lethe.contract.dataset import HoldSpec
 from lethe.contract.run import ColumnRedaction, Redaction, RunSpec
 from lethe.contract.settings import Deletes, Operation, RedactionMethod
 from pyspark.sql import SparkSession

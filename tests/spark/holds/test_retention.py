@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lethe.contract.hold import HoldSpec
+from lethe.contract.dataset import HoldSpec
 from lethe.contract.result import RetentionOutcome, VacuumResult
 from lethe.contract.settings import Deletes
 from lethe_spark.jobs.vacuum import job

@@ -17,7 +17,7 @@ import lethe_spark
 import pyarrow as pa
 import pyarrow.parquet as pq
 from lethe import ledger_store
-from lethe.base.ids import batch_folder, run_id
+from lethe.base.names import batch_folder, run_id
 from lethe.contract.result import Phase, RequestResult, RunResult
 from lethe.contract.run import (
     BufferRef,

@@ -9,7 +9,7 @@ import lethe
 import lethe_spark
 import pytest
 from lethe.base.errors import InputError
-from lethe.contract.hold import HoldSpec
+from lethe.contract.dataset import HoldSpec
 from lethe.contract.settings import Deletes
 from lethe.iceberg.delete_entries import dangling
 from lethe.iceberg.position_deletes import DeletesOfFile, write_position_deletes

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from lethe.contract.hold import HoldSpec
+from lethe.contract.dataset import HoldSpec
 from lethe.iceberg.native_deletes import DeletedRowCounts
 from lethe_gateway.problems import Kind, Problem
-from lethe_gateway.tables import describing
-from lethe_gateway.tables.describing import RowsOfHolds, describe
+from lethe_gateway.tables import looking
+from lethe_gateway.tables.looking import RowsOfHolds, describe
 from pyiceberg.catalog import Catalog
 
 from tests.support.gateway_lake import fill, flights_table
@@ -39,7 +39,7 @@ def test_files_with_the_most_deleted_rows_come_first(catalog: Catalog, monkeypat
     table.refresh()
     path = next(iter(table.scan().plan_files())).file.file_path
     deleted = DeletedRowCounts({path: 1, "s3://b/gone.parquet": 5}, of_several=3)
-    monkeypatch.setattr(describing, "deleted_rows", lambda *_: deleted)
+    monkeypatch.setattr(looking, "deleted_rows", lambda *_: deleted)
 
     found = describe(TARGET).deletes
 
@@ -51,7 +51,7 @@ def test_files_with_the_most_deleted_rows_come_first(catalog: Catalog, monkeypat
 
 def test_of_a_table_with_too_many_files_no_manifest_is_read(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(catalog, flights_table(catalog))
-    monkeypatch.setattr(describing, "ENTRIES_AT_MOST", 0)
+    monkeypatch.setattr(looking, "ENTRIES_AT_MOST", 0)
 
     assert (describe(TARGET).deletes, describe(TARGET).vacuum) == (None, None)
 

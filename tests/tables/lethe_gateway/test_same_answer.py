@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.base import names
 from lethe.base.errors import InputError
-from lethe.base.ids import batch_folder
+from lethe.base.names import batch_folder
 from lethe.base.objects import ListedObject
 from lethe.buffer.layout import BufferedBatch, Directories
 from lethe.buffer.upload import LocalFile, plan_upload
@@ -28,7 +28,7 @@ from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.checking import columns_of
 from lethe.ingest.registrable import FooterReader, RegisterTarget
 from lethe.ingest.schema_fit import named_folders, path_columns
-from lethe_gateway.api.upload_documents import AnnouncedFile
+from lethe_gateway.api.documents import AnnouncedFile
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.uploads.manifest import is_path
 from lethe_inlet.decoding import Decoder, RowTarget

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from lethe import batches_table as tracking
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.buffer.digest import BufferDigest
 from lethe.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, VACUUM_POLICIES, Away, ResourceKind
 from lethe.ledger.ledger import BatchState

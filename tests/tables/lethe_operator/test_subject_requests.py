@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from lethe.contract.requester import Requester
+from lethe.contract.restatement import Requester
 from lethe.erasure.record import Signer, fault
 from lethe.erasure.request_record import RequestStatement
 from lethe.kube import DATASETS, EVENTS, RESTATEMENTS, SECRETS, Document, RequestRefused, ResourceKind

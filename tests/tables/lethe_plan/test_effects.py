@@ -15,9 +15,18 @@ from lethe_kubectl.target import Connection
 from lethe_local.admission import admitted
 from lethe_local.api.objects import kinds
 from lethe_local.api.patches import applied
-from lethe_plan.changes import ApplyTarget, change_of, manifests
+from lethe_plan.changes import (
+    ApplyTarget,
+    Planned,
+    change_of,
+    changes_something,
+    document,
+    has_problems,
+    manifests,
+    rows,
+    summary,
+)
 from lethe_plan.effects import PlannedEffects
-from lethe_plan.report import Planned, changes_something, document, has_problems, rows, summary
 from pyiceberg.catalog import Catalog
 
 from tests.support import tables

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import pytest
 import yaml
-from lethe.contract.crd import definition, model_schema
-from lethe.contract.definitions import RESOURCES
+from lethe.contract.definitions import RESOURCES, definition, model_schema
 from lethe.contract.kubernetes import Bytes, above_zero
 from lethe.contract.schema import (
     ApiModel,

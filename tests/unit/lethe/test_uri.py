@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import InputError
-from lethe.base.ids import (
+from lethe.base.names import (
     FORMAT_EXTENSIONS,
     batch_file,
     batch_folder,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import InvalidSettings
-from lethe_gateway import access_log, etags, paging
+from lethe_gateway import etags, guard, paging
 from lethe_gateway.app import routes
 from lethe_gateway.limits import GatewayMetrics
 from lethe_gateway.problems import Kind, Problem, not_found
@@ -73,11 +73,10 @@ def test_a_problem_says_when_to_try_again() -> None:
 
 
 def test_a_line_of_the_access_log_has_no_name_of_a_caller() -> None:
-    request = access_log.LoggedRequest("GET", "/v1/namespaces", "", "uid\0ana@example.org", 200, "", 0.01234, 56)
+    request = guard.LoggedRequest("GET", "/v1/namespaces", "", "uid\0ana@example.org", 200, "", 0.01234, 56)
 
     found, other = (
-        json.loads(access_log.line(r, datetime(2026, 3, 1, tzinfo=UTC)))
-        for r in (request, replace(request, caller="b"))
+        json.loads(guard.line(r, datetime(2026, 3, 1, tzinfo=UTC))) for r in (request, replace(request, caller="b"))
     )
 
     assert found.pop("caller") != other.pop("caller")

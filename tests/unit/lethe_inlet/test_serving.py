@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.status import SourceStatus
 from lethe.kube import NotFound
 from lethe_inlet import serving
+from lethe_inlet.epochs import STARTING, failing
+from lethe_inlet.epochs import reading as is_reading
 from lethe_inlet.serving import Hangs, InletMetrics, Serving
-from lethe_inlet.state import STARTING, failing
-from lethe_inlet.state import reading as is_reading
 from lethe_operator.reasons import Reason
 
 from tests.support.clock import wait_until

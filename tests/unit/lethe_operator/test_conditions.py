@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.status import Condition
 from lethe_operator import conditions
 from lethe_operator.conditions import timestamp

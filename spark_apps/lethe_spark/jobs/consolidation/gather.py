@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from lethe.base import names
-from lethe.base.errors import InputError, TransientError
-from lethe.base.verdict import Verdict
+from lethe.base.errors import InputError, TransientError, Verdict
 from lethe.buffer.batch_rows import BatchRow
 from lethe.buffer.layout import BufferedBatch, NoBatch
 from lethe.buffer.notifications import with_sequencer

@@ -13,9 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from lethe.base import names
-from lethe.base.errors import InputError, LetheError
+from lethe.base.errors import InputError, LetheError, Verdict
 from lethe.base.objects import BufferedObject
-from lethe.base.verdict import Verdict
 from lethe.buffer.batch_rows import BatchRow
 from lethe.buffer.layout import BufferedBatch, is_of_batch, layout_of
 from lethe.buffer.promotion import (

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from lethe.base import names
-from lethe.base.ids import run_id
-from lethe.base.retention_lock import parse_retention
+from lethe.base.names import run_id
+from lethe.base.objects import parse_retention
 from lethe.contract.result import LISTED_AT_MOST, ErasureOutcome
 from lethe.contract.settings import RunFamily
 from lethe.erasure.progress import History, OpenErasure, has_unseen, mark, open_erasures_of, plan_closing

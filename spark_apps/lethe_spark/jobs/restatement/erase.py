@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
-from lethe.base.errors import InputError, TransientError
-from lethe.base.verdict import Verdict
-from lethe.contract.hold import HoldSpec
-from lethe.contract.hold import named as named_holds
+from lethe.base.errors import InputError, TransientError, Verdict
+from lethe.contract.dataset import HoldSpec
+from lethe.contract.dataset import named as named_holds
 from lethe.contract.result import LEGAL_HOLD, Phase, RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.contract.settings import NativeDeletes

@@ -10,8 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
-from lethe.base.errors import InputError, LedgerError, TableError, TransientError
-from lethe.base.verdict import Verdict
+from lethe.base.errors import InputError, LedgerError, TableError, TransientError, Verdict
 from lethe.contract.result import Phase, RequestResult, RestatementGroupResult, RunOutcome
 from lethe.contract.run import RestatementRequest
 from lethe.contract.settings import NativeDeletes

@@ -14,11 +14,10 @@ from functools import reduce
 from typing import Any, Final
 
 from lethe.base.errors import ConflictError, InputError
-from lethe.contract.hold import named
+from lethe.contract.dataset import named
 from lethe.contract.result import Phase
 from lethe.contract.run import VacuumSpec
-from lethe.files.ages import Age
-from lethe.files.bounds import FileBounds
+from lethe.files.bounds import Age, FileBounds
 from lethe.iceberg.native_deletes import native_deletes
 from lethe.ledger.ledger import Ledger, get_many
 from lethe.ledger.tombstone import Tombstone

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lethe.contract.run import SearchLimits
-from lethe.files.ages import Age
+from lethe.files.bounds import Age
 from lethe.iceberg.time_column import TimeColumn
 from lethe.ingest.schema_fit import field_ids
 from lethe.search.ages import AgeSearch
@@ -70,7 +70,7 @@ class SearchResults:
             field_ids(base.iceberg.properties),
             {s.bounds.path: (s.bounds.lower, s.bounds.upper) for s in new},
             # Equal bounds give the batch of a file without the batch column: they come from its partition
-            # (`lethe.iceberg.batch_column`).
+            # (`lethe.iceberg.column_path`).
             {
                 s.bounds.path: s.bounds.lower
                 for s in new

@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 from lethe.base.errors import InputError
 from lethe.base.objects import BufferedObject
-from lethe.cli.get import _paths
+from lethe.cli.read import _paths
 from lethe.ledger.ledger import BatchState
 from lethe.read import data_file
 from lethe.storage.local_store import LocalStore

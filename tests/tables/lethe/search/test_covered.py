@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from lethe.contract.hold import HoldSpec
+from lethe.contract.dataset import HoldSpec
 from lethe.iceberg.conditions import RowCondition
 from lethe.iceberg.holds import Holds
 from lethe.search.covered import HeldTable, Leaving, LeavingRows

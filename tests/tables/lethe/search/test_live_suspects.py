@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lethe.iceberg.batch_column import BatchColumn
+from lethe.iceberg.column_path import BatchColumn
 from lethe.iceberg.facts import data_files, observe
 from lethe.ledger.tombstone import META_PARTITIONS, Tombstone
 from lethe.search.candidates import Head, LiveSuspects

@@ -38,7 +38,7 @@ from lethe_operator.publish.publisher import (
 )
 from lethe_operator.reasons import Reason
 from lethe_operator.reconcile import Reconciler
-from lethe_operator.resources.publishing import EventsSettings, HttpSinkSettings, KafkaSinkSettings, OpenLineageSettings
+from lethe_operator.resources.observed import EventsSettings, HttpSinkSettings, KafkaSinkSettings, OpenLineageSettings
 from lethe_operator.settings import Settings, from_environment
 from prometheus_client import CollectorRegistry, generate_latest
 

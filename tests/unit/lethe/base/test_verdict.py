@@ -1,8 +1,7 @@
 """A verdict as an error, and an error as a verdict."""
 
 import pytest
-from lethe.base.errors import EXIT_INPUT, EXIT_TRANSIENT, InputError, LetheError, TransientError
-from lethe.base.verdict import Verdict
+from lethe.base.errors import EXIT_INPUT, EXIT_TRANSIENT, InputError, LetheError, TransientError, Verdict
 
 
 @pytest.mark.parametrize(

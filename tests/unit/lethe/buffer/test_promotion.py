@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from lethe.base.errors import Verdict
 from lethe.base.objects import BufferedObject, ListedObject
-from lethe.base.verdict import Verdict
 from lethe.buffer.layout import BufferedBatch
 from lethe.buffer.promotion import (
     JudgedBatch,

@@ -7,8 +7,8 @@ from typing import assert_never
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.base.ids import MAX_BATCH_ID_LENGTH
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
+from lethe.base.names import MAX_BATCH_ID_LENGTH
 from lethe.contract.result import (
     LISTED_AT_MOST,
     ConsolidationResult,

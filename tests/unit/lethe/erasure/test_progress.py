@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lethe.contract.hold import HoldSpec
+from lethe.contract.dataset import HoldSpec
 from lethe.erasure.progress import (
     DATA,
     DELETES,

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from lethe.base.errors import InputError
-from lethe.base.retention_lock import LockMode, Retention, parse_retention
+from lethe.base.objects import LockMode, Retention, parse_retention
 from lethe.contract.result import RequestResult
 from lethe.contract.run import Manager, Provenance
 from lethe.erasure.progress import OpenErasure

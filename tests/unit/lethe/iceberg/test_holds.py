@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 from lethe.base.errors import InputError
-from lethe.contract.hold import HoldSpec, active_holds, named
+from lethe.contract.dataset import HoldSpec, active_holds, named
 from lethe.iceberg.holds import Holds
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
-from lethe.files.ages import Age, FileTimes, age_of, cutoff_day, due_time
+from lethe.files.bounds import Age, FileTimes, age_of, cutoff_day, due_time
 from lethe.iceberg.column_path import NoColumn
 from lethe.iceberg.time_column import TimeColumn
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat

@@ -12,9 +12,8 @@ import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.base.errors import LedgerError
+from lethe.base.errors import LedgerError, Verdict
 from lethe.base.objects import BufferedObject
-from lethe.base.verdict import Verdict
 from lethe.ledger import format
 from lethe.ledger.format import ENTRIES_PER_BLOCK, INDEXED_FROM, Index
 from lethe.ledger.ledger import BatchEntry, BatchState, Carrier, Ranges, RequestEntry

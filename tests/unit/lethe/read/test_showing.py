@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.read.showing import html, text
+from lethe.read.scan import html, text
 
 COLUMNS = st.lists(st.tuples(st.text(max_size=700), st.text(max_size=700)), max_size=80)
 

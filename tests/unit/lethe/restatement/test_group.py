@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.base.errors import InputError
-from lethe.base.verdict import Verdict
+from lethe.base.errors import InputError, Verdict
 from lethe.contract.result import RequestResult
 from lethe.contract.run import Replacement, RestatementRequest, RowsRef
 from lethe.ledger.ledger import BatchState, Delta, Ledger, apply

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from lethe.base.errors import InputError
-from lethe.base.ids import batch_folder
-from lethe.base.retention_lock import LockMode, Retention
+from lethe.base.names import batch_folder
+from lethe.base.objects import LockMode, Retention
 from lethe.buffer.layout import BufferedBatch, NoBatch
 from lethe.ingest.shared_folders import open_buffer
 from lethe.ledger.tombstone import BlockerKind

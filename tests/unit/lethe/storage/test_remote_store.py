@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lethe.storage import object_store
 from lethe.storage.object_store import StoreError, open_store
-from lethe.storage.queue import Queue
-from lethe.storage.s3 import ComposedObject, CopySource, PartSizes
+from lethe.storage.s3 import ComposedObject, CopySource, PartSizes, Queue
 
 PROPERTIES = {"s3.endpoint": "http://127.0.0.1:9", "s3.access-key-id": "a", "s3.secret-access-key": "b"}
 

@@ -17,7 +17,7 @@ from lethe.ledger.tombstone import BlockerKind, Erasure, ErasureBlocker
 from lethe_gateway.identity.caller import Right
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.settings import CallerLimits, GatewaySettings
-from lethe_gateway.tables.describing import RowsOfHolds
+from lethe_gateway.tables.looking import RowsOfHolds
 from lethe_gateway.tables.records import BatchFacts, KnownErasure
 
 from tests.support.builders import NOW

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from lethe_gateway.console import rows
-from lethe_gateway.console.health import health_of
+from lethe_gateway.console.attention import health_of
 from lethe_gateway.console.rows import EndedConsolidation, per_hour
 
 from tests.support.builders import NOW

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.status import Condition
 from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES
 from lethe_operator import conditions

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.buffer.layout import BufferedBatch
 from lethe.contract.dataset import ConsolidationSettings
 from lethe.contract.run import RunKind

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from lethe.contract.hold import HoldSpec
+from lethe.contract.dataset import HoldSpec
 from lethe.contract.result import RequestResult, RunOutcome
 from lethe.contract.run import RunSpec
 from lethe.contract.status import RestatementStatus, stored_status

@@ -12,7 +12,7 @@ from cloudevents.core.formats.json import JSONFormat
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe_operator.publish.events import CloudEvent, EventType, http_message, kafka_message
-from lethe_operator.resources.publishing import ContentMode
+from lethe_operator.resources.observed import ContentMode
 
 EVENT = CloudEvent(
     id="6b5a3f0c-0000-4000-8000-000000000001/1767225600000/7/0",

@@ -12,7 +12,7 @@ from lethe_operator.publish.cursor import (
     generator_of,
     started,
 )
-from lethe_operator.resources.publishing import StartedFrom
+from lethe_operator.resources.observed import StartedFrom
 
 AT = PublishedPosition("s3://lake/t/_tombstones/1-root.json", 1, 11, 21, 1767225600123)
 TO = PublishedPosition("s3://lake/t/_tombstones/2-root.json", 2, 12, 22, None)

@@ -14,7 +14,7 @@ from lethe_operator.publish.cursor_files import CursorMoved
 from lethe_operator.publish.delivery import SinkError
 from lethe_operator.publish.feed import NOTED_EVERY, FeedState
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.publishing import StartedFrom
+from lethe_operator.resources.observed import StartedFrom
 
 from tests.support.builders import NOW, a_batch, a_request_entry, a_tombstone
 from tests.support.publishing import CHUNK, LedgerHistory, RememberingSink, a_feed, deduplicated, publish, told, view_of

@@ -9,7 +9,7 @@ from lethe.ledger.ledger import BatchState
 from lethe_operator.publish.delivery import SinkError
 from lethe_operator.publish.events import Origin
 from lethe_operator.reasons import Reason
-from lethe_operator.resources.publishing import StartedFrom
+from lethe_operator.resources.observed import StartedFrom
 
 from tests.support.builders import NOW, a_batch
 from tests.support.publishing import UUID, LedgerHistory, RememberingSink, publish, told, view_of

@@ -15,7 +15,7 @@ from lethe_operator.publish.cursor_files import CursorFiles
 from lethe_operator.publish.delivery import HttpSink, raw
 from lethe_operator.publish.events import BatchPromoted, TableOf
 from lethe_operator.publish.feed import FOLDER, FeedState, LineageVersions
-from lethe_operator.resources.publishing import ContentMode, EventsSettings, HttpSinkSettings, OpenLineageSettings
+from lethe_operator.resources.observed import ContentMode, EventsSettings, HttpSinkSettings, OpenLineageSettings
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 from openlineage.client.facet_v2 import (
     dataset_version_dataset,

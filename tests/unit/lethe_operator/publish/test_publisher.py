@@ -14,8 +14,14 @@ from lethe_operator.publish.feed import OpenTable, PublishedDataset
 from lethe_operator.publish.publisher import TROUBLE_SECONDS, Publisher
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import NoTable, TableView
-from lethe_operator.resources.publishing import NO_TROUBLE, EventsSettings, HttpSinkSettings, StartedFrom
+from lethe_operator.resources.observed import (
+    NO_TROUBLE,
+    EventsSettings,
+    HttpSinkSettings,
+    NoTable,
+    StartedFrom,
+    TableView,
+)
 
 from tests.support.builders import a_batch
 from tests.support.publishing import LedgerHistory, RememberingSink, told, wait_for

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe_operator.reasons import Reason
 from lethe_operator.request.decide import RequestActions, RequestWorld, child_document, child_name, decide, verified
 from lethe_operator.request.targets import targets_of

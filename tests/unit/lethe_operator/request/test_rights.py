@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from lethe.contract.requester import Requester
+from lethe.contract.restatement import Requester
 from lethe.kube import Away, KubeError, RequestRefused, ResourceKind
 from lethe_operator.reasons import Reason
 from lethe_operator.request.rights import ALLOWED_SECONDS, DENIED_SECONDS, EraseRights

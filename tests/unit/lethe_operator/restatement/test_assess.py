@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.result import Phase, Progress, RequestResult
 from lethe.contract.settings import Operation
 from lethe.contract.status import RestatementStatus

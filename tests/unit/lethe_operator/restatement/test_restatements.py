@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.status import RestatementResult
 from lethe.kube import RESTATEMENTS, Document, ListPage, ResourceKind
 from lethe_operator.cluster.cache import KindListing

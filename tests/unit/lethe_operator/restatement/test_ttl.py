@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.status import RestatementStatus
 from lethe_operator.actions import Actions
 from lethe_operator.resources.restatement import Restatement

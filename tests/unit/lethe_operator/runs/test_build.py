@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from lethe.base.retention_lock import LockMode, Retention
+from lethe.base.objects import LockMode, Retention
 from lethe.buffer.digest import waiting
 from lethe.contract.dataset import RunTemplate
 from lethe.contract.kubernetes import GIB, MIB

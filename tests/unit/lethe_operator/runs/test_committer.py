@@ -9,7 +9,7 @@ from lethe.contract.run import MailboxEntry, RunSpec
 from lethe.contract.settings import Deletes
 from lethe.kube import CONFIG_MAPS, LEASES, ROLE_BINDINGS, ROLES
 from lethe_operator.actions import Actions, Launch
-from lethe_operator.dataset.settled_runs import committer_view
+from lethe_operator.dataset.observe import committer_view
 from lethe_operator.resources.observed import Attempt, AttemptState, Engine, ObservedRun, WorkerView
 from lethe_operator.runs import names
 from lethe_operator.runs.launch import launch, remind, withdraw

@@ -12,8 +12,7 @@ from lethe_operator.cluster.schedule import Key, Next
 from lethe_operator.handlers import keys_of
 from lethe_operator.metrics import Metrics
 from lethe_operator.resources.common import ANNOTATION_AWAY_UNTIL
-from lethe_operator.resources.observed import Engine, WarmEngine, WorkerView
-from lethe_operator.resources.unplaced import UnplacedPod, unplaced_pod
+from lethe_operator.resources.observed import Engine, UnplacedPod, WarmEngine, WorkerView, unplaced_pod
 from lethe_operator.runs.job import warm_driver_job
 from lethe_operator.runs.launch import start
 from lethe_operator.runs.room import HELPED_WITHIN, LOOK_AGAIN, NEXT_AFTER, STAYS_AWAY, MakingWay, make_way

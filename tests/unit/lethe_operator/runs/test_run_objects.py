@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.dataset import RunTemplate
 from lethe.contract.settings import Launcher
 from lethe_operator.actions import Launch

@@ -9,7 +9,7 @@ from lethe.contract.kubernetes import GIB
 from lethe.contract.run import MailboxEntry
 from lethe.kube import CONFIG_MAPS, JOBS, PODS, ROLE_BINDINGS
 from lethe_operator.actions import Launch
-from lethe_operator.dataset.settled_runs import warm_driver_view
+from lethe_operator.dataset.observe import warm_driver_view
 from lethe_operator.resources.boundaries import Boundaries, Boundary, PodLimits
 from lethe_operator.resources.common import DISPATCH_KEY
 from lethe_operator.resources.observed import Attempt, AttemptState, Dispatch, Engine, WorkerView

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.status import PolicyDataset
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, Observation, TableView

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.vacuum_policy import Window
 from lethe_operator.vacuum.triggers import Hours, hours
 

@@ -1,6 +1,6 @@
 """A run lists the buffer only for batches that it found nowhere else, and never refuses a batch that may wait there."""
 
-from lethe.base.verdict import Verdict
+from lethe.base.errors import Verdict
 from lethe.contract.settings import UnknownBatches
 from lethe_spark.commit.group_commit import look_for
 
