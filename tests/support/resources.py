@@ -121,7 +121,7 @@ def a_table(ledger: Ledger | None = None, **changes: Any) -> TableView:
 def a_buffer(*buffered: BufferedBatch, ledger: Ledger | None = None, **changes: Any) -> BufferDigest:
     """What is said of these batches beside a ledger."""
     known = {} if ledger is None else ledger.batches
-    wanted = {"run_takes": 50_000, "retention_seconds": 86_400, **changes}
+    wanted = {"names": 50_000, "retention_seconds": 86_400, **changes}
     return digest(buffered, lambda ids: {i: known[i] for i in ids if i in known}, now=NOW, **wanted)
 
 

@@ -35,7 +35,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from lethe.base.errors import InputError
-from lethe.buffer.digest import BufferDigest, Folders, digest, with_folders
+from lethe.buffer.digest import BufferDigest, Folders, digest, named_for, with_folders
 from lethe.buffer.layout import BufferedBatch, NoBatch, layout_of
 from lethe.contract.kubernetes import ACCEPT_HEAD
 from lethe.guards.claim import Around
@@ -529,8 +529,8 @@ class Listings:
             if buffer is None or buffer.identity != _identity(dataset):
                 return
             if isinstance(buffer.digest, BufferDigest):
-                takes = dataset.spec.consolidation.max_batches_per_run
-                buffer.digest = with_folders(buffer.digest, folders, entries, takes)
+                names = named_for(dataset.spec.consolidation.max_batches_per_run)
+                buffer.digest = with_folders(buffer.digest, folders, entries, names)
             if buffer.running is None:
                 return
             # The running listing may have passed their place before they arrived.
@@ -650,7 +650,7 @@ class Listings:
             result = digest(
                 listed.folders(lambda: self._on_object(listing)),
                 lambda ids: get_many(context.entries, ids),
-                spec.consolidation.max_batches_per_run,
+                named_for(spec.consolidation.max_batches_per_run),
                 spec.buffer.retention_seconds,
                 datetime.now(UTC),
             )
@@ -696,7 +696,7 @@ class Listings:
             buffer.last_cost = cost = ListingCost(buffer.ended - listing.since, core_seconds, found.objects)
             known = {b.id: e for b, e in buffer.meanwhile.values() if isinstance(b, BufferedBatch) and e}
             folders = {name: b for name, (b, _) in buffer.meanwhile.items()}
-            found = with_folders(found, folders, known, spec.consolidation.max_batches_per_run)
+            found = with_folders(found, folders, known, named_for(spec.consolidation.max_batches_per_run))
             found = buffer.with_horizons(found, listing.searching)
             news = news or bool(found.expired) or bool(listing.searching)
         buffer.meanwhile.clear()

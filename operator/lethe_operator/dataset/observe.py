@@ -416,8 +416,10 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
     events = tables.notifications(dataset, table, other.meta.name if other else "")
     wanted = dataset.spec.buffer.events
     rest_seconds = wanted.resync_seconds if wanted and events and events.is_read else 0
+    if isinstance(table, TableView):
+        tables.listings.drop_settled(dataset, table.ledger.batches)
     known_buffer = tables.listings.last(dataset)
-    at_once = needs_listing(ended, rest_seconds > 0, known_buffer)
+    at_once = needs_listing(ended, rest_seconds > 0, known_buffer, dataset.spec.consolidation.max_batches_per_run)
     waiting = (*restatements, *looked_up_by)
     at_once = at_once or wants_listing(waiting, known_buffer, table)
     buffer = tables.buffer(dataset, table, ListingRequest(at_once, rest_seconds, searching(waiting)))
@@ -425,8 +427,6 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
         table = tables.known(dataset, table, asked_by(dataset, restatements, runs, buffer))
     if isinstance(buffer, BufferDigest) and isinstance(table, TableView):
         buffer = buffer.as_of(table.ledger.batches)
-        if rest_seconds:
-            tables.listings.drop_settled(dataset, table.ledger.batches)
     tables.lookups.put(LookupView(dataset, table, buffer), looked_up_by)
     limited = _limits_vacuums(dataset, policies)
     world = Observation(
@@ -467,14 +467,28 @@ def _doubts_what_succeeded(dataset: Dataset, table: TableView | NoTable | Unavai
     return doubts_restatements(dataset, table)
 
 
-def needs_listing(ended: Sequence[Attempt], events_come: bool, known: BufferDigest | NotListed | Unavailable) -> bool:
-    """Whether the buffer must be listed because runs have just ended.
+CHEAP_OBJECTS: Final = 10_000
+"""A buffer of at most this many objects is listed with ten requests."""
 
-    With notifications, and if each waiting batch is known, the ledger shows the effect of a run that settled all its batches.
+
+def needs_listing(
+    ended: Sequence[Attempt], events_come: bool, known: BufferDigest | NotListed | Unavailable, run_takes: int
+) -> bool:
+    """Whether the buffer must be listed at once because runs have just ended. Otherwise the next listing comes after its pause.
+
+    The ledger shows the effect of a run that settled all its batches, and the digest names the batches of the next runs.
+    While the last of these works, the listing finds those of the runs after it. If all waiting batches are named,
+    notifications report new ones; without them, a buffer that costs little is listed.
+
+    Args:
+        known: As of the current ledger.
+        run_takes: The maximum number of batches of one run.
     """
-    if not events_come or not isinstance(known, BufferDigest) or known.is_cut:
+    if not ended or not isinstance(known, BufferDigest) or not all(map(_did_all, ended)):
         return bool(ended)
-    return not all(map(_did_all, ended))
+    if known.is_cut:
+        return len(known.oldest) < 2 * run_takes
+    return not events_come and known.objects <= CHEAP_OBJECTS
 
 
 def _did_all(attempt: Attempt) -> bool:

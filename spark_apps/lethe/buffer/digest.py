@@ -25,6 +25,11 @@ OBJECTS_PER_PIECE: Final = 1000
 OBJECTS_PER_SWEEP: Final = 20_000
 """Retention deletes at most this many objects after one listing. The next listing finds the others."""
 
+RUNS_AHEAD: Final = 8
+"""A digest names the batches of so many runs, so that they follow one another without a listing in between."""
+NAMED_AT_MOST: Final = 100_000
+"""A digest names at most this many waiting batches, or those of one run: about 500 bytes of memory each."""
+
 LookUp = Callable[[Sequence[str]], Mapping[str, BatchEntry]]
 
 Folders = Mapping[str, BufferedBatch | NoBatch | None]
@@ -156,6 +161,11 @@ class BufferDigest:
 EMPTY_BUFFER: Final = BufferDigest()
 
 
+def named_for(run_takes: int) -> int:
+    """How many waiting batches the digest of a buffer names, if a run takes at most so many."""
+    return max(run_takes, min(RUNS_AHEAD * run_takes, NAMED_AT_MOST))
+
+
 def waiting(batch: BufferedBatch, entry: BatchEntry | None = None) -> WaitingBatch:
     """The summary of a batch that waits.
 
@@ -200,16 +210,16 @@ def _waits(batch: BufferedBatch | WaitingBatch, entry: BatchEntry | None) -> boo
 
 
 def digest(
-    folders: Iterable[BufferedBatch | NoBatch], look_up: LookUp, run_takes: int, retention_seconds: int, now: datetime
+    folders: Iterable[BufferedBatch | NoBatch], look_up: LookUp, names: int, retention_seconds: int, now: datetime
 ) -> BufferDigest:
     """Summarize a listing.
 
     Args:
         look_up: Returns the ledger's entries of some ids. Called once for each piece of the listing.
-        run_takes: The maximum number of batches of one run.
+        names: The maximum number of waiting batches to name, as `named_for`.
         retention_seconds: How long the objects of promoted batches stay in the buffer.
     """
-    made = _Fold(run_takes, retention_seconds, now)
+    made = _Fold(names, retention_seconds, now)
     for piece in pieces(folders):
         entries = look_up([f.id for f in piece if isinstance(f, BufferedBatch)])
         for folder in piece:
@@ -249,18 +259,18 @@ class _First:
 
 
 class _Fold:
-    def __init__(self, run_takes: int, retention_seconds: int, now: datetime) -> None:
+    def __init__(self, names: int, retention_seconds: int, now: datetime) -> None:
         self.invalid = _First()
         self._unrelated = _First()
         self._tables = _First()
-        self._run_takes = run_takes
+        self._names = names
         self._retention_seconds = retention_seconds
         self._now = now
         self._counts: Counter[BufferState] = Counter()
         self._bytes = 0
         self._objects = 0
         self._oldest: list[WaitingBatch] = []
-        self._youngest: tuple[datetime, str] | None = None  # of `_oldest`; None: fewer than a run takes
+        self._youngest: tuple[datetime, str] | None = None  # of `_oldest`; None: fewer than are named
         self._refused = _First()
         self._held = _First()
         self._unexpected = _First()
@@ -334,13 +344,13 @@ class _Fold:
         if self._youngest is not None and (batch.oldest_time, batch.id) > self._youngest:
             return
         self._oldest.append(waiting(batch, entry))
-        if len(self._oldest) >= self._run_takes + OBJECTS_PER_PIECE:
+        if len(self._oldest) >= self._names + OBJECTS_PER_PIECE:
             self._drop_younger()
 
     def _drop_younger(self) -> None:
         self._oldest.sort(key=_age)
-        if len(self._oldest) >= self._run_takes:
-            del self._oldest[self._run_takes :]
+        if len(self._oldest) >= self._names:
+            del self._oldest[self._names :]
             self._youngest = _age(self._oldest[-1])
 
     def _take_duplicates(self) -> list[WaitingBatch]:
@@ -363,16 +373,16 @@ def _hash(batch_id: str) -> int:
 
 
 def with_folders(
-    digest: BufferDigest, folders: Folders, entries: Mapping[str, BatchEntry], run_takes: int
+    digest: BufferDigest, folders: Folders, entries: Mapping[str, BatchEntry], names: int
 ) -> BufferDigest:
     """Update the waiting batches of the digest with the current content of these folders. All other counts stay as listed.
 
-    A cut digest stays unchanged: the next run is full in any case, and the digest does not say whether it already counts a
-    folder. Two folders of one id are not a batch, so they are left out; the next listing reports them.
+    A cut digest stays unchanged: older batches wait, and the digest does not say whether it already counts a folder. Two
+    folders of one id are not a batch, so they are left out; the next listing reports them.
 
     Args:
         entries: The ledger's entries of the folders' batches, by id.
-        run_takes: The maximum number of batches of one run.
+        names: The maximum number of waiting batches to name, as `named_for`.
     """
     if digest.is_cut:
         return digest
@@ -385,7 +395,7 @@ def with_folders(
         digest,
         batches=len(waiting_batches),
         bytes=sum(b.bytes for b in waiting_batches),
-        oldest=tuple(waiting_batches[:run_takes]),
+        oldest=tuple(waiting_batches[:names]),
     )
 
 

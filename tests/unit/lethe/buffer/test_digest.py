@@ -29,7 +29,7 @@ def promoted(batch: BufferedBatch, **changes: Any) -> BatchEntry:
 
 def digested(*found: BufferedBatch | NoBatch, ledger: Ledger | None = None, **changes: Any) -> BufferDigest:
     known = (ledger or a_ledger()).batches
-    wanted = {"run_takes": 100, "retention_seconds": 3600, "now": NOW, **changes}
+    wanted = {"names": 100, "retention_seconds": 3600, "now": NOW, **changes}
     return digest(found, lambda ids: {i: known[i] for i in ids if i in known}, **wanted)
 
 
@@ -92,17 +92,17 @@ def test_every_batch_is_counted_once_and_the_first_are_named() -> None:
     assert made.objects == 57
 
 
-@pytest.mark.parametrize("run_takes", [1, 2, 7, 1000])
+@pytest.mark.parametrize("names", [1, 2, 7, 1000])
 def test_the_oldest_are_known_and_the_others_counted_wherever_in_the_listing_they_come(
-    run_takes: int, monkeypatch: pytest.MonkeyPatch
+    names: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "OBJECTS_PER_PIECE", 3)
     batches = [buffered(f"b{n:03}", age_seconds=n * 37 % 101) for n in range(100)]
     by_age = sorted(batches, key=lambda b: (b.oldest_time, b.id))
 
-    made = digested(*batches, run_takes=run_takes)
+    made = digested(*batches, names=names)
 
-    assert ids(made) == [b.id for b in by_age[:run_takes]]
+    assert ids(made) == [b.id for b in by_age[:names]]
     assert (made.batches, made.bytes) == (100, 1000)
 
 
@@ -122,7 +122,7 @@ def test_two_folders_of_one_id_do_not_wait_wherever_they_are() -> None:
     """Which of them is the batch is nobody's to guess, and promoting both would double it."""
     twin = replace(buffered("a b"), folder=f"{ROOT}/batch_id=a%20b")
 
-    made = digested(buffered("a b"), buffered("c"), *(buffered(f"d{n}") for n in range(2000)), twin, run_takes=5000)
+    made = digested(buffered("a b"), buffered("c"), *(buffered(f"d{n}") for n in range(2000)), twin, names=5000)
 
     assert "a b" not in ids(made)
     assert (made.batches, made.invalid) == (2001, 2)

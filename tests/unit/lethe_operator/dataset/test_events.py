@@ -7,7 +7,7 @@ from lethe.buffer.digest import BufferDigest
 from lethe.buffer.notifications import Written
 from lethe_operator.dataset.buffer_events import EventSources
 from lethe_operator.dataset.listing import Listings
-from lethe_operator.dataset.observe import needs_listing
+from lethe_operator.dataset.observe import CHEAP_OBJECTS, needs_listing
 from lethe_operator.guards.preconditions import other_reader
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, EventsView, NotListed, Unavailable
@@ -15,6 +15,7 @@ from lethe_operator.resources.observed import Attempt, AttemptState, EventsView,
 from tests.support.builders import NOW, ago
 from tests.support.resources import (
     SETTINGS,
+    a_buffer,
     a_buffered,
     a_consolidation,
     a_dataset,
@@ -107,18 +108,31 @@ def test_a_queue_belongs_to_the_oldest_dataset_that_reads_it() -> None:
 def test_only_the_end_of_a_run_that_promoted_all_its_batches_calls_for_no_listing(
     ended: list[Attempt], calls: bool
 ) -> None:
-    assert needs_listing(ended, True, BufferDigest()) is calls
+    assert needs_listing(ended, True, BufferDigest(), 2) is calls
+
+
+WAITING = a_buffer(*(a_buffered(f"b{n}") for n in range(9)), names=8)
 
 
 @pytest.mark.parametrize(
-    ("events_come", "known"), [(False, BufferDigest()), (True, BufferDigest(batches=1)), (True, NotListed())]
+    ("events_come", "known", "run_takes", "calls"),
+    [
+        (True, NotListed(), 2, True),
+        (False, BufferDigest(objects=CHEAP_OBJECTS), 2, True),  # new batches are found as soon as possible
+        (False, BufferDigest(objects=CHEAP_OBJECTS + 1), 2, False),  # after a pause in proportion to its cost
+        (False, WAITING, 4, False),  # it names the batches of two more runs
+        (True, WAITING, 4, False),
+        (False, WAITING, 5, True),  # it is listed while the run of the last five works
+        (True, WAITING, 5, True),
+    ],
 )
-def test_without_events_or_with_more_than_is_known_every_end_calls_for_one(events_come: bool, known: Any) -> None:
-    """Or a backlog would be worked off no faster than listings rest."""
+def test_the_end_of_a_run_calls_for_a_listing_before_the_known_batches_are_used_up(
+    events_come: bool, known: Any, run_takes: int, calls: bool
+) -> None:
     done = an_attempt(RUN, SUCCEEDED, result=a_result(RUN))
 
-    assert needs_listing([done], events_come, known)
-    assert not needs_listing([], events_come, known)
+    assert needs_listing([done], events_come, known, run_takes) is calls
+    assert not needs_listing([], events_come, known, run_takes)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from lethe.base.objects import BufferedObject
+from lethe.buffer import digest
 from lethe.buffer.digest import BufferDigest
 from lethe.buffer.layout import BufferedBatch
 from lethe.iceberg import catalogs
@@ -87,7 +88,10 @@ def test_a_buffer_of_which_news_come_is_listed_seldom(listings: Listings, gate: 
     gate.through.release()
 
 
-def test_unless_it_holds_more_than_a_listing_can_tell(listings: Listings, gate: Gate, clock: ManualClock) -> None:
+def test_unless_it_holds_more_than_a_listing_can_tell(
+    listings: Listings, gate: Gate, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digest, "RUNS_AHEAD", 1)
     dataset = a_dataset(consolidation={"maxBatchesPerRun": 1})
     seen(listings, dataset)
     gate.through.release()

@@ -133,7 +133,7 @@ def test_nothing_is_due_in_an_idle_dataset() -> None:
 
 def test_a_burst_after_a_silence_is_taken_in_runs_of_the_oldest() -> None:
     """What one run has taken is not counted for the next, and what no listing has told of yet is waited for."""
-    burst = a_buffer(*(a_buffered(f"b{n:04}", age_seconds=5000 - n, size=1) for n in range(5000)), run_takes=2000)
+    burst = a_buffer(*(a_buffered(f"b{n:04}", age_seconds=5000 - n, size=1) for n in range(5000)), names=2000)
     dataset = a_dataset(consolidation={"minBatches": 100, "maxBatchesPerRun": 2000, "maxBytesPerRun": 1500})
     first, _ = launched(decided(a_world(buffer=burst), dataset))
     after_first = burst.as_of({i: a_batch(i) for i in first})
@@ -236,7 +236,7 @@ def test_a_stored_intent_is_sized_also_by_batches_that_are_not_among_the_oldest(
     """Older ones may have come since it was stored."""
     stored = a_run(a_consolidation(A, B))
     buffer = a_buffer(
-        a_buffered("OLD", size=70, age_seconds=99), replace(A, bytes=20), replace(B, bytes=30), run_takes=2
+        a_buffered("OLD", size=70, age_seconds=99), replace(A, bytes=20), replace(B, bytes=30), names=2
     )
 
     verdict = decided(a_world(buffer=buffer, runs=(stored,)))

@@ -66,7 +66,7 @@ def listed(*batches: Any, of: str = ERASE.meta.uid) -> Any:
 
 
 USED_UP: Final = replace(
-    a_buffer(*(a_buffered(i, age_seconds=4000) for i in "ABC"), run_takes=2).as_of({i: a_batch(i) for i in "AB"}),
+    a_buffer(*(a_buffered(i, age_seconds=4000) for i in "ABC"), names=2).as_of({i: a_batch(i) for i in "AB"}),
     horizons={ERASE.meta.uid: NOW},
 )
 """One batch more waits than the listing has named."""

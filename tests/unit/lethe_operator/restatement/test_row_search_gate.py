@@ -149,7 +149,7 @@ def test_batches_that_a_digest_cannot_name_may_have_come_before_it() -> None:
     """More wait than one run takes. Once that run is committed, the digest names none of the others, which still wait."""
     many = [a_buffered(i, age_seconds=4000 - n) for n, i in enumerate("ABCD")]
     erase, takes = an_erase(), {"consolidation": {"maxBatchesPerRun": 2}}
-    listed = replace(a_buffer(*many, run_takes=2), horizons={erase.meta.uid: many[-1].oldest_time})
+    listed = replace(a_buffer(*many, names=2), horizons={erase.meta.uid: many[-1].oldest_time})
     used_up = listed.as_of({i: a_batch(i) for i in "AB"})
     assert (used_up.oldest, used_up.is_cut) == ((), True)
 
@@ -165,7 +165,7 @@ def test_it_starts_beside_a_digest_that_is_cut_when_all_that_is_not_named_came_a
     """A backlog that never ends must not keep it from ever starting."""
     after = [a_buffered(i, age_seconds=100 - n) for n, i in enumerate("ABCD")]
     erase = an_erase()
-    cut = replace(a_buffer(*after, run_takes=2), horizons={erase.meta.uid: NOW - timedelta(seconds=3600)})
+    cut = replace(a_buffer(*after, names=2), horizons={erase.meta.uid: NOW - timedelta(seconds=3600)})
 
     assert cut.is_cut
     assert members(decided(erase, world={"buffer": cut}, consolidation={"suspend": True})) == ["erase"]
