@@ -153,7 +153,7 @@ class Site:
         self, kind: ResourceKind, name: str, spec: Mapping[str, Any], labels: Mapping[str, str] | None = None
     ) -> None:
         metadata = {"name": name, "labels": dict(labels or {})}
-        body = {"apiVersion": "lethe.dev/v1alpha1", "kind": kind.name, "metadata": metadata, "spec": dict(spec)}
+        body = {"apiVersion": "lethe.dev/v1beta1", "kind": kind.name, "metadata": metadata, "spec": dict(spec)}
         self.kube.create(kind, NAMESPACE, body)
 
     def get(self, kind: ResourceKind, name: str) -> Object | None:
@@ -170,7 +170,7 @@ class Site:
         """Delete those with a label, or all; the API server does it in one request."""
         objects = kubernetes.client.CustomObjectsApi(self.core.api_client)
         objects.delete_collection_namespaced_custom_object(
-            "lethe.dev", "v1alpha1", NAMESPACE, kind.plural, label_selector=label
+            "lethe.dev", "v1beta1", NAMESPACE, kind.plural, label_selector=label
         )
 
     # --- the operator ---

@@ -85,7 +85,7 @@ class Copy:
     @property
     def dataset(self) -> Json:
         return {
-            "apiVersion": "lethe.dev/v1alpha1",
+            "apiVersion": "lethe.dev/v1beta1",
             "kind": "Dataset",
             "metadata": {"name": self.name, "labels": {"bench": "fleet"}},
             "spec": {

@@ -185,7 +185,7 @@ def _placed(work: Path, folder: Folder, catalog: Catalog, ids: list[str], s3: S3
         (UPLOADED, LAKE, UPLOADED_TABLE, f"s3://{bucket}/buffer"),
     ):
         spec = {"table": {"catalog": of, "name": table}, "batchColumn": "batch_id", "buffer": {"uri": uri}}
-        document = {"apiVersion": "lethe.dev/v1alpha1", "kind": "Dataset", "metadata": {"name": name}, "spec": spec}
+        document = {"apiVersion": "lethe.dev/v1beta1", "kind": "Dataset", "metadata": {"name": name}, "spec": spec}
         objects.create(kind_of_datasets(objects), NAMESPACE, document)
     site = Site(work, catalog, ids, folder.token, s3, bucket, objects)
     try:

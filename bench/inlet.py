@@ -132,7 +132,7 @@ def _by_inlet(of: Round, messages: int) -> dict[str, Any]:
         "buffer": {"uri": f"file://{of.buffer}"},
         "source": {"kafka": source},
     }
-    head = {"apiVersion": "lethe.dev/v1alpha1", "kind": "Dataset", "metadata": {"name": of.name}}
+    head = {"apiVersion": "lethe.dev/v1beta1", "kind": "Dataset", "metadata": {"name": of.name}}
     objects.create(kind, NAMESPACE, {**head, "spec": spec})
     # In place of an operator, which accepts the Dataset.
     objects.patch(kind, (NAMESPACE, of.name, "status"), {"status": {"observedGeneration": 1, "conditions": []}})

@@ -36,7 +36,7 @@ OUT: Final = ROOT / "docs/benchmarks/local.json"
 LIMIT_SECONDS: Final = 300
 HIDDEN: Final = "Revert, until PyIceberg sees it"
 GOALS: Final = {HIDDEN: 1.5, "demo, warm": 60, "demo, cold": 180}  # seconds
-_API: Final = "lethe.dev/v1alpha1"
+_API: Final = "lethe.dev/v1beta1"
 
 
 @dataclass

@@ -90,7 +90,7 @@ Ten tasks on one machine with two cores, without a cluster: the commands in thei
 stays up in a terminal of its own. Times and names differ on your machine. `…` stands for more lines.
 Some commands were repeated until they showed the end.
 """
-ORDERS = """apiVersion: lethe.dev/v1alpha1
+ORDERS = """apiVersion: lethe.dev/v1beta1
 kind: Dataset
 metadata:
   name: orders

@@ -128,9 +128,9 @@ class ResourceKind:
         return self.path(namespace, name, subresource)
 
 
-DATASETS: Final = ResourceKind("/apis/lethe.dev/v1alpha1", "datasets", "Dataset")
-RESTATEMENTS: Final = ResourceKind("/apis/lethe.dev/v1alpha1", "restatements", "Restatement")
-VACUUM_POLICIES: Final = ResourceKind("/apis/lethe.dev/v1alpha1", "vacuumpolicies", "VacuumPolicy")
+DATASETS: Final = ResourceKind("/apis/lethe.dev/v1beta1", "datasets", "Dataset")
+RESTATEMENTS: Final = ResourceKind("/apis/lethe.dev/v1beta1", "restatements", "Restatement")
+VACUUM_POLICIES: Final = ResourceKind("/apis/lethe.dev/v1beta1", "vacuumpolicies", "VacuumPolicy")
 JOBS: Final = ResourceKind("/apis/batch/v1", "jobs", "Job")
 SPARK_APPLICATIONS: Final = ResourceKind("/apis/sparkoperator.k8s.io/v1beta2", "sparkapplications", "SparkApplication")
 PODS: Final = ResourceKind("/api/v1", "pods", "Pod")

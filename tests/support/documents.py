@@ -20,7 +20,7 @@ def dataset_spec(**spec: Any) -> Document:
 
 
 def resource(kind: str, name: str, spec: Document, **metadata: Any) -> Document:
-    return {"apiVersion": "lethe.dev/v1alpha1", "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
+    return {"apiVersion": "lethe.dev/v1beta1", "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
 
 
 @cache

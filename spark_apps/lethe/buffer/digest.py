@@ -372,9 +372,7 @@ def _hash(batch_id: str) -> int:
     return hash(batch_id) & 0xFFFF_FFFF_FFFF_FFFF
 
 
-def with_folders(
-    digest: BufferDigest, folders: Folders, entries: Mapping[str, BatchEntry], names: int
-) -> BufferDigest:
+def with_folders(digest: BufferDigest, folders: Folders, entries: Mapping[str, BatchEntry], names: int) -> BufferDigest:
     """Update the waiting batches of the digest with the current content of these folders. All other counts stay as listed.
 
     A cut digest stays unchanged: older batches wait, and the digest does not say whether it already counts a folder. Two

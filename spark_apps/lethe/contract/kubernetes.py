@@ -10,7 +10,7 @@ from pydantic import BeforeValidator
 from lethe.contract.schema import INT_OR_STRING, Rule, entries, length
 
 GROUP: Final = "lethe.dev"
-VERSION: Final = "v1alpha1"
+VERSION: Final = "v1beta1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 # Annotations that users set.

@@ -226,7 +226,7 @@ def test_who_requested_it_never_changes(cluster: Cluster) -> None:
 
 def test_only_the_operator_makes_the_erases_of_a_request(cluster: Cluster) -> None:
     """It is exempt from the verb: it has asked whether the requester has it."""
-    owner = {"apiVersion": "lethe.dev/v1alpha1", "kind": "Restatement", "name": "forget-ana", "uid": "u"}
+    owner = {"apiVersion": "lethe.dev/v1beta1", "kind": "Restatement", "name": "forget-ana", "uid": "u"}
     by_label, by_owner = part("by-label"), part("by-owner", ownerReferences=[owner])
     plain = cluster.kube(OFFICER).create(RESTATEMENTS, NAMESPACE, _named("plain", restatement_manifest("Revert")))
     name = plain["metadata"]["name"]

@@ -64,7 +64,7 @@ def test_vacuums_by_decision(analyst: httpx.Client) -> None:
 def test_vacuum_policies(site: Site, analyst: httpx.Client) -> None:
     window = {"schedule": "0 2 * * *", "timeZone": "Europe/Berlin", "durationSeconds": 7200}
     spec = {"datasetSelector": {}, "triggers": {"activeTombstones": 4}, "approval": "Manual", "window": window}
-    policy = {"apiVersion": "lethe.dev/v1alpha1", "kind": "VacuumPolicy", "metadata": {"name": "nightly"}, "spec": spec}
+    policy = {"apiVersion": "lethe.dev/v1beta1", "kind": "VacuumPolicy", "metadata": {"name": "nightly"}, "spec": spec}
     site.server.kube.create(VACUUM_POLICIES, "default", policy)
 
     (found,) = analyst.get(f"{DEFAULT}/vacuumpolicies").json()["items"]

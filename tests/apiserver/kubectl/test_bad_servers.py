@@ -99,9 +99,9 @@ def test_the_stages_of_an_installation(server: ApiServerProcess, tmp_path: Path)
 
 def test_another_version_of_the_api(tmp_path: Path) -> None:
     def later(document: dict[str, Any]) -> None:
-        document["spec"]["versions"][0]["name"] = "v1beta1"
+        document["spec"]["versions"][0]["name"] = "v1"
 
     with api_server(tmp_path / "server") as server:
         apply_definitions(server, definitions(later))
 
-        one_line(lethe(server.kubeconfig, "status"), 10, "OtherVersion", "lethe.dev/v1beta1", "needs v1alpha1")
+        one_line(lethe(server.kubeconfig, "status"), 10, "OtherVersion", "lethe.dev/v1", "needs v1beta1")

@@ -29,7 +29,7 @@ def kstatus(resources: Sequence[Mapping[str, Any]]) -> list[str]:
 def whole(stage: Stage, **metadata: Any) -> dict[str, Any]:
     """The resource as the API server returns it."""
     named = {"name": "one", "namespace": "ns", "generation": 1, **metadata}
-    return {"apiVersion": "lethe.dev/v1alpha1", "kind": stage.kind, "metadata": named, "status": stage.status}
+    return {"apiVersion": "lethe.dev/v1beta1", "kind": stage.kind, "metadata": named, "status": stage.status}
 
 
 def test_each_stage_has_the_kstatus_that_tools_expect() -> None:

@@ -114,10 +114,10 @@ def test_a_watch_that_is_too_old_is_told_so(running: Running, monkeypatch: pytes
         "/api",
         "/apis",
         "/api/v1",
-        "/apis/lethe.dev/v1alpha1",
+        "/apis/lethe.dev/v1beta1",
         "/version",
         "/openapi/v3",
-        "/openapi/v3/apis/lethe.dev/v1alpha1",
+        "/openapi/v3/apis/lethe.dev/v1beta1",
     ],
 )
 def test_the_api_can_be_discovered(running: Running, path: str) -> None:

@@ -28,7 +28,7 @@ def finished(name: str) -> dict[str, Any]:
     fields: dict[str, Any] = {f"f:{n}": {f"f:{m}": {} for m in range(8)} for n in range(6)}
     condition = {"status": "True", "reason": "Succeeded", "message": "3 rows deleted.", "lastTransitionTime": ended}
     return {
-        "apiVersion": "lethe.dev/v1alpha1",
+        "apiVersion": "lethe.dev/v1beta1",
         "kind": "Restatement",
         "metadata": {
             "name": name,

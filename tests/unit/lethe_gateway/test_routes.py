@@ -312,7 +312,7 @@ def test_errors_of_catalogs_do_not_repeat_their_texts() -> None:
 
 
 TO_CREATE = "create restatements.lethe.dev in the namespace ns"
-POST = "POST /apis/lethe.dev/v1alpha1/namespaces/ns/restatements: "
+POST = "POST /apis/lethe.dev/v1beta1/namespaces/ns/restatements: "
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ def test_a_server_that_does_not_answer_is_named() -> None:
     assert "context tests (https://127.0.0.1:1) does not answer" in str(error)
 
 
-MISSING = error_of(404, b"404 page not found", "GET /apis/lethe.dev/v1alpha1/datasets")
+MISSING = error_of(404, b"404 page not found", "GET /apis/lethe.dev/v1beta1/datasets")
 EXPIRED = error_of(401, answer("Unauthorized", "Unauthorized"), "GET /x")
 
 
@@ -209,8 +209,8 @@ EXPIRED = error_of(401, answer("Unauthorized", "Unauthorized"), "GET /x")
     ("error", "served", "reason"),
     [
         (MISSING, (), "NotInstalled"),
-        (MISSING, ("v1beta1",), "OtherVersion"),
-        (MISSING, ("v1alpha1",), "OlderChart"),
+        (MISSING, ("v1",), "OtherVersion"),
+        (MISSING, ("v1beta1",), "OlderChart"),
         (EXPIRED, (), "NotLoggedIn"),
     ],
 )

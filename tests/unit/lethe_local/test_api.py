@@ -145,7 +145,7 @@ def test_what_an_object_owns_goes_with_it_but_jobs_wait_for_their_process(
     objects: LocalObjects, datasets: Client, maps: Client
 ) -> None:
     owner = datasets.create(named("a", dataset_manifest()))["metadata"]
-    owners = [{"apiVersion": "lethe.dev/v1alpha1", "kind": "Dataset", "name": "a", "uid": owner["uid"]}]
+    owners = [{"apiVersion": "lethe.dev/v1beta1", "kind": "Dataset", "name": "a", "uid": owner["uid"]}]
     jobs = Client(objects, JOBS)
     maps.create(config_map("owned", ownerReferences=owners))
     maps.create(config_map("other"))

@@ -112,7 +112,7 @@ def test_a_changed_field_is_shown_with_both_values() -> None:
     assert change.fields == (FieldChange("spec.consolidation.minBatches", 5, 7),)
 
 
-OTHER_VERSION = "has the apiVersion lethe.dev/v1. This version of Lethe has lethe.dev/v1alpha1."
+OTHER_VERSION = "has the apiVersion lethe.dev/v1. This version of Lethe has lethe.dev/v1beta1."
 TYPO = {"datasetRef": {"name": "flights"}, "operation": "Revert", "batchId": ["a"]}
 
 

@@ -235,9 +235,7 @@ def test_what_holds_everything_up_holds_the_decision_but_not_what_runs() -> None
 def test_a_stored_intent_is_sized_also_by_batches_that_are_not_among_the_oldest() -> None:
     """Older ones may have come since it was stored."""
     stored = a_run(a_consolidation(A, B))
-    buffer = a_buffer(
-        a_buffered("OLD", size=70, age_seconds=99), replace(A, bytes=20), replace(B, bytes=30), names=2
-    )
+    buffer = a_buffer(a_buffered("OLD", size=70, age_seconds=99), replace(A, bytes=20), replace(B, bytes=30), names=2)
 
     verdict = decided(a_world(buffer=buffer, runs=(stored,)))
 

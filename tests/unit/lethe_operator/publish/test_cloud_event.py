@@ -16,7 +16,7 @@ from lethe_operator.resources.observed import ContentMode
 
 EVENT = CloudEvent(
     id="6b5a3f0c-0000-4000-8000-000000000001/1767225600000/7/0",
-    source="/apis/lethe.dev/v1alpha1/namespaces/ns/datasets/flights",
+    source="/apis/lethe.dev/v1beta1/namespaces/ns/datasets/flights",
     type=EventType.BATCH_PROMOTED,
     subject="2013-01-01.AA",
     time=datetime(2026, 3, 1, 12, 0, 0, 123000, UTC),
