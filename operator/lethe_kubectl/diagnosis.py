@@ -53,7 +53,7 @@ def _leases(seen: SeenNamespace, now: datetime) -> Iterator[Finding]:
         what = "there is no Lease" if operator is None else f"the Lease was last renewed at {_renewed(operator)}"
         yield Finding(
             Level.ERROR,
-            "NobodyActs",
+            "NoOperatorActs",
             f"no operator acts in namespace {seen.name}: {what} {OPERATOR_LEASE}.",
             "Look at the operator's pods, and whether the chart's watchNamespaces has the namespace.",
         )

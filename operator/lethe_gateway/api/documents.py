@@ -433,7 +433,7 @@ class AnnouncedFile(RequestBody):
     @field_validator("path", mode="before")
     @classmethod
     def _say_what_names_are_possible(cls, path: object) -> object:
-        """Whoever uploads a folder reads no pattern."""
+        """A user who uploads a folder must not have to read a pattern."""
         if isinstance(path, str) and 0 < len(path) <= MAX_PATH_LENGTH and not is_path(path):
             raise ValueError(f"the file cannot have this name. {_NAMES}. Rename it")
         return path

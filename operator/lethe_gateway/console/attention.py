@@ -160,7 +160,7 @@ class Health:
                     f"{self.holder} has not renewed the Lease {LEASE} since {at}. Nothing is promoted or taken back."
                 )
             case "absent":
-                detail = f"Nobody holds the Lease {LEASE}. Nothing is promoted or taken back."
+                detail = f"No operator holds the Lease {LEASE}. Nothing is promoted or taken back."
             case _:
                 return ()
         return (Attention(Urgency.STOPPED, "", "No operator acts here", detail),)

@@ -172,7 +172,7 @@ class HeldTable:
             paths: None: of all files.
 
         Returns:
-            None: it cannot be told, because equality deletes of another engine may hide covered rows. Any file may have some.
+            None: unknown, because equality deletes of another engine may hide covered rows. Any file may have some.
         """
         if not self.holds.holds:
             return {}

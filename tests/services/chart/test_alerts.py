@@ -180,7 +180,7 @@ CASES = [
     Case("LetheOperatorAbsent", {'lethe_leader{shard="0"}': "1x3 stale"}, "No operator of Lethe is seen", {}, 8, 9),
     Case("LetheOperatorAbsent", {'lethe_leader{shard="0"}': "0x30"}, fires=30),
     Case(
-        "LetheNobodyActs",
+        "LetheNoOperatorActs",
         {'lethe_leader{shard="0",pod="a"}': "1x3 0x30", 'lethe_leader{shard="0",pod="b"}': "0x33"},
         "0 pods lead shard 0 of the operator instead of one",
         {"shard": "0"},

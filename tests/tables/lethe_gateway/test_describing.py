@@ -57,7 +57,7 @@ def test_of_a_table_with_too_many_files_no_manifest_is_read(catalog: Catalog, mo
 
 
 def test_what_the_holds_may_cover_is_counted_from_metadata(catalog: Catalog) -> None:
-    """All data files for a hold without a filter, none by bounds that rule it out, and a reason if it cannot be told."""
+    """All data files for a hold without a filter, none by bounds that rule it out, and a reason if it is unknown."""
     table = flights_table(catalog)
     fill(catalog, table)
     table.refresh()

@@ -38,7 +38,7 @@ def test_a_healthy_namespace_has_no_finding() -> None:
 
 @pytest.mark.parametrize("leases", [{}, {"lethe-operator": a_lease(minutes=2)}, {"lethe-operator": {"spec": {}}}])
 def test_a_namespace_in_which_no_operator_acts_is_an_error(leases: Any) -> None:
-    assert codes(leases=leases) == [("error", "NobodyActs")]
+    assert codes(leases=leases) == [("error", "NoOperatorActs")]
 
 
 @pytest.mark.parametrize(
