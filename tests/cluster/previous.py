@@ -11,7 +11,7 @@ import pytest
 from tests.cluster.operators import ROOT
 
 # dev/images.sh reads this line.
-PREVIOUS = "e619913913e99636788763ae6b0bb37b68ff876a"
+PREVIOUS = "1fdacf08b299c13eab7d01ad2327bf201e5450d7"
 
 
 def unpack(folder: Path) -> Path:
