@@ -1,6 +1,7 @@
 """Rules for all tests. docs/tests.md says what each folder is for."""
 
 import os
+import tempfile
 from collections.abc import Generator
 from typing import Any
 
@@ -48,5 +49,9 @@ def pytest_runtest_makereport(
 def pytest_configure(config: pytest.Config) -> None:
     # Of all JVMs that tests start: sessions, runs, servers. They live too short for code to be worth a second compilation.
     os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    # kubectl remembers for hours what the API server at an address serves, and tests use ports again.
+    cache = tempfile.TemporaryDirectory(prefix="lethe-kubectl-")
+    config.add_cleanup(cache.cleanup)
+    os.environ["KUBECACHEDIR"] = cache.name
     profile.register(config)
     documented_errors.check_provoked_errors()

@@ -51,6 +51,8 @@ _AVRO: Final = b"Obj\x01"
 _ROOT: Final = frozenset({"format-version", "table-uuid", "ledger-version", "run", "statistics", "parts", "locations"})
 _NOTE: Final = frozenset({"format-version", "run", "attempt", "folder", "sequence-number", "batch-ids"})
 _STAGE: Final = frozenset({"batches", "refused", "missing"})
+_ADDED_TO_STAGE: Final = {"references"}
+"""Keys that earlier versions did not write."""
 _CURSOR: Final = frozenset({"format-version", "dataset", "table-uuid", "epoch", "at", "step"})
 _SIGNATURE: Final = frozenset({"format-version", "algorithm", "key-id", "statement", "signature"})
 _RECORD: Final = frozenset(
@@ -94,8 +96,10 @@ def is_own(path: str, content: bytes) -> bool:
         case [names.LEDGER_FOLDER]:
             return keys == _ROOT
         case [names.RUNS_FOLDER]:
-            return keys in (_NOTE, _STAGE) or any(
-                "runId" in keys and keys <= document_keys for document_keys in _RUN_DOCUMENTS
+            return (
+                keys == _NOTE
+                or keys - _ADDED_TO_STAGE == _STAGE
+                or any("runId" in keys and keys <= document_keys for document_keys in _RUN_DOCUMENTS)
             )
         case [names.ERASURES_FOLDER] if keys == _SIGNATURE:
             return canonical(document) == content

@@ -37,7 +37,8 @@ def test_each_form_of_output_has_the_same_batches(local: LocalApi) -> None:
     assert local.lethe("batches", "flights", "-o", "name").stdout == "A\nB\n"
     in_yaml = yaml.safe_load(local.lethe("batches", "flights", "-o", "yaml").stdout)
     assert in_yaml == json.loads(local.lethe("batches", "flights", "--json").stdout)
-    assert wide.splitlines()[0].split()[-7:] == ["BYTES", "OBJECTS", "RUN", "REQUESTED", "BY", "TICKET", "REASON"]
+    added = ["BYTES", "OBJECTS", "RUN", "REFERENCE", "REQUESTED", "BY", "TICKET", "REASON"]
+    assert wide.splitlines()[0].split()[-8:] == added
     assert "BYTES" not in table
 
 

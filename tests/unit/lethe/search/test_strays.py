@@ -138,6 +138,7 @@ def own_documents() -> dict[str, bytes]:
         "_runs/run.json": a_run(RunKind.CONSOLIDATION).to_json().encode(),
         "_runs/progress.json": progress.to_json().encode(),
         "_runs/a-stage-1.json": json.dumps({"batches": [], "refused": [], "missing": {}}).encode(),
+        "_runs/a-stage-2.json": json.dumps({"batches": [], "refused": [], "missing": {}, "references": {}}).encode(),
         "_tombstones/1-root.json": Root("u", 1, RUN).encode(),
         "_tombstones/1-batches.avro": BATCHES.encode([a_batch("A")]).content,
         "_events/1.json": json.dumps({"format-version": 1, "table-uuid": "u", "dataset": "d"}).encode(),
