@@ -162,7 +162,8 @@ def test_one_request_erases_a_person_from_a_year_of_flights_and_no_byte_is_left(
     checked = lake.lethe("erasures", "verify", record, "--storage", "--values", "-", "--json", told=f"{PERSON}\n")
     assert (checked.returncode, json.loads(checked.stdout)["problems"]) == (0, []), checked.stderr
 
-    # What the documentation leaves to people: the batches of the bad day.
+    # What the documentation leaves to people: the batches of the bad day. The mounted values go with their warm driver.
+    lake.wait_until("the values are gone", lambda: not any("/erase/" in name for name in everything(lake, tmp_path)))
     bad = set(everything(lake, tmp_path))
     assert bad
     assert all("flights/" in n and "2013-03-" in n for n in bad), bad
