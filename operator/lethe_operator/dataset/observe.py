@@ -10,7 +10,7 @@ API server has them after the end was seen. The table is read after all of these
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -416,17 +416,19 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
     events = tables.notifications(dataset, table, other.meta.name if other else "")
     wanted = dataset.spec.buffer.events
     rest_seconds = wanted.resync_seconds if wanted and events and events.is_read else 0
-    if isinstance(table, TableView):
-        tables.listings.drop_settled(dataset, table.ledger.batches)
     known_buffer = tables.listings.last(dataset)
-    at_once = needs_listing(ended, rest_seconds > 0, known_buffer, dataset.spec.consolidation.max_batches_per_run)
+    takes = dataset.spec.consolidation.max_batches_per_run
+    at_once = needs_listing(ended, rest_seconds > 0, known_buffer, taken_by(runs, ended), takes)
     waiting = (*restatements, *looked_up_by)
     at_once = at_once or wants_listing(waiting, known_buffer, table)
     buffer = tables.buffer(dataset, table, ListingRequest(at_once, rest_seconds, searching(waiting)))
     if isinstance(table, TableView):
         table = tables.known(dataset, table, asked_by(dataset, restatements, runs, buffer))
     if isinstance(buffer, BufferDigest) and isinstance(table, TableView):
-        buffer = buffer.as_of(table.ledger.batches)
+        now_waiting = buffer.as_of(table.ledger.batches)
+        if now_waiting is not buffer:
+            tables.listings.drop_settled(dataset, table.ledger.batches)
+        buffer = now_waiting
     tables.lookups.put(LookupView(dataset, table, buffer), looked_up_by)
     limited = _limits_vacuums(dataset, policies)
     world = Observation(
@@ -471,8 +473,19 @@ CHEAP_OBJECTS: Final = 10_000
 """A buffer of at most this many objects is listed with ten requests."""
 
 
+def taken_by(runs: Iterable[ObservedRun], ended: Sequence[Attempt]) -> frozenset[str]:
+    """The ids of the batches of the consolidations that these attempts have ended."""
+    run_ids = {a.run_id for a in ended}
+    intents = (r.intent for r in runs if r.intent is not None and r.run_id in run_ids)
+    return frozenset(i for intent in intents if intent.consolidation for i in intent.consolidation.batch_ids)
+
+
 def needs_listing(
-    ended: Sequence[Attempt], events_come: bool, known: BufferDigest | NotListed | Unavailable, run_takes: int
+    ended: Sequence[Attempt],
+    events_come: bool,
+    known: BufferDigest | NotListed | Unavailable,
+    taken: Collection[str],
+    run_takes: int,
 ) -> bool:
     """Whether the buffer must be listed at once because runs have just ended. Otherwise the next listing comes after its pause.
 
@@ -481,13 +494,14 @@ def needs_listing(
     notifications report new ones; without them, a buffer that costs little is listed.
 
     Args:
-        known: As of the current ledger.
+        known: It may still name batches that these runs have settled.
+        taken: Ids of the batches of these runs.
         run_takes: The maximum number of batches of one run.
     """
     if not ended or not isinstance(known, BufferDigest) or not all(map(_did_all, ended)):
         return bool(ended)
     if known.is_cut:
-        return len(known.oldest) < 2 * run_takes
+        return sum(b.id not in taken for b in known.oldest) < 2 * run_takes
     return not events_come and known.objects <= CHEAP_OBJECTS
 
 

@@ -7,7 +7,7 @@ from lethe.buffer.digest import BufferDigest
 from lethe.buffer.notifications import Written
 from lethe_operator.dataset.buffer_events import EventSources
 from lethe_operator.dataset.listing import Listings
-from lethe_operator.dataset.observe import CHEAP_OBJECTS, needs_listing
+from lethe_operator.dataset.observe import CHEAP_OBJECTS, needs_listing, taken_by
 from lethe_operator.guards.preconditions import other_reader
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, EventsView, NotListed, Unavailable
@@ -22,6 +22,7 @@ from tests.support.resources import (
     a_restatement,
     a_restatement_run,
     a_result,
+    a_run,
     a_world,
     an_attempt,
     condition,
@@ -94,6 +95,13 @@ def test_a_queue_belongs_to_the_oldest_dataset_that_reads_it() -> None:
     assert other_reader(silent, [older, own]) is None
 
 
+def test_the_batches_of_the_run_that_has_ended_are_not_counted_for_the_next_ones() -> None:
+    other = a_consolidation(a_buffered("Z"))
+
+    assert taken_by([a_run(RUN), a_run(other), a_run(REVERT)], [an_attempt(RUN, SUCCEEDED)]) == {"A"}
+    assert taken_by([a_run(RUN)], []) == frozenset()
+
+
 @pytest.mark.parametrize(
     ("ended", "calls"),
     [
@@ -108,31 +116,32 @@ def test_a_queue_belongs_to_the_oldest_dataset_that_reads_it() -> None:
 def test_only_the_end_of_a_run_that_promoted_all_its_batches_calls_for_no_listing(
     ended: list[Attempt], calls: bool
 ) -> None:
-    assert needs_listing(ended, True, BufferDigest(), 2) is calls
+    assert needs_listing(ended, True, BufferDigest(), (), 2) is calls
 
 
 WAITING = a_buffer(*(a_buffered(f"b{n}") for n in range(9)), names=8)
 
 
 @pytest.mark.parametrize(
-    ("events_come", "known", "run_takes", "calls"),
+    ("events_come", "known", "taken", "run_takes", "calls"),
     [
-        (True, NotListed(), 2, True),
-        (False, BufferDigest(objects=CHEAP_OBJECTS), 2, True),  # new batches are found as soon as possible
-        (False, BufferDigest(objects=CHEAP_OBJECTS + 1), 2, False),  # after a pause in proportion to its cost
-        (False, WAITING, 4, False),  # it names the batches of two more runs
-        (True, WAITING, 4, False),
-        (False, WAITING, 5, True),  # it is listed while the run of the last five works
-        (True, WAITING, 5, True),
+        (True, NotListed(), (), 2, True),
+        (False, BufferDigest(objects=CHEAP_OBJECTS), (), 2, True),  # new batches are found as soon as possible
+        (False, BufferDigest(objects=CHEAP_OBJECTS + 1), (), 2, False),  # after a pause in proportion to its cost
+        (False, WAITING, (), 4, False),  # it names the batches of two more runs
+        (True, WAITING, (), 4, False),
+        (False, WAITING, ("b0",), 4, True),  # one of them is of the run that has ended
+        (False, WAITING, (), 5, True),  # it is listed while the run of the last five works
+        (True, WAITING, (), 5, True),
     ],
 )
 def test_the_end_of_a_run_calls_for_a_listing_before_the_known_batches_are_used_up(
-    events_come: bool, known: Any, run_takes: int, calls: bool
+    events_come: bool, known: Any, taken: tuple[str, ...], run_takes: int, calls: bool
 ) -> None:
     done = an_attempt(RUN, SUCCEEDED, result=a_result(RUN))
 
-    assert needs_listing([done], events_come, known, run_takes) is calls
-    assert not needs_listing([], events_come, known, run_takes)
+    assert needs_listing([done], events_come, known, taken, run_takes) is calls
+    assert not needs_listing([], events_come, known, taken, run_takes)
 
 
 @pytest.mark.parametrize(
