@@ -18,7 +18,7 @@ from lethe.contract.vacuum_policy import VacuumPolicySpec
 Document = Mapping[str, Any]
 
 REMOVED: Final = "(removed)"
-"""Stands for what was removed."""
+"""Is written in the place of what was removed."""
 KEPT: Final[Mapping[str, frozenset[str]]] = {
     "Dataset": frozenset(
         {

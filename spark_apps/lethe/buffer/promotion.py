@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from lethe.base import names
 from lethe.base.errors import Verdict
@@ -96,6 +96,69 @@ class JudgedBatch:
     def state(self) -> BatchState:
         """What the ledger records."""
         return BatchState.HELD if self.is_held else BatchState.REFUSED
+
+
+@dataclass(frozen=True)
+class StageNote:
+    """The document beside a table that describes the batches of staged files, so that another attempt of the run finds them.
+
+    It contains no rows.
+    """
+
+    batches: Mapping[str, WrittenBatch]
+    """The written batches, by id."""
+    refused: Mapping[str, JudgedBatch]
+    """The refused and held batches, by id."""
+    missing: Mapping[str, str]
+    """Why a batch could not be read, by batch id."""
+    references: Mapping[str, str]
+    """As of `WrittenFiles`. Earlier builds did not write them."""
+
+    def to_json(self) -> bytes:
+        """The document."""
+        document = {
+            "batches": [
+                {"id": b.id, "rows": b.rows, "bytes": b.bytes, "objects": _fields(b.objects)}
+                for b in self.batches.values()
+            ],
+            "refused": [
+                {
+                    "id": i,
+                    "reason": found.refusal.reason,
+                    "message": found.refusal.message,
+                    "held": found.is_held,
+                    "objects": _fields(found.objects),
+                }
+                for i, found in self.refused.items()
+            ],
+            "missing": dict(self.missing),
+            "references": dict(self.references),
+        }
+        return json.dumps(document).encode()
+
+    @classmethod
+    def of(cls, content: bytes) -> "StageNote":
+        """The note in a document, also in one of an earlier build."""
+        document = json.loads(content)
+        batches = {b["id"]: WrittenBatch(b["id"], b["rows"], b["bytes"], _objects(b)) for b in document["batches"]}
+        refused = {
+            r["id"]: JudgedBatch(Verdict(r["reason"], r["message"]), _objects(r), r.get("held", False))
+            for r in document["refused"]
+        }
+        return cls(batches, refused, document["missing"], document.get("references", {}))
+
+    @staticmethod
+    def has_keys(document: Mapping[str, Any]) -> bool:
+        """Whether a document has the keys of a note, and no others."""
+        return document.keys() - {"references"} == {"batches", "refused", "missing"}
+
+
+def _fields(objects: Iterable[BufferedObject]) -> list[list[Any]]:
+    return [[*o.fields] for o in objects]
+
+
+def _objects(entry: Mapping[str, Any]) -> tuple[BufferedObject, ...]:
+    return tuple(BufferedObject(*fields) for fields in entry["objects"])
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from pyiceberg.table import Table
 from lethe.base import names
 from lethe.base.errors import LedgerError
 from lethe.base.objects import BufferedObject
+from lethe.buffer.promotion import StageNote
 from lethe.contract.result import Progress, result_model
 from lethe.contract.run import RunSpec
 from lethe.contract.settings import RunKind
@@ -50,9 +51,6 @@ BYTES_AT_MOST: Final = 64 * 2**20
 _AVRO: Final = b"Obj\x01"
 _ROOT: Final = frozenset({"format-version", "table-uuid", "ledger-version", "run", "statistics", "parts", "locations"})
 _NOTE: Final = frozenset({"format-version", "run", "attempt", "folder", "sequence-number", "batch-ids"})
-_STAGE: Final = frozenset({"batches", "refused", "missing"})
-_ADDED_TO_STAGE: Final = {"references"}
-"""Keys that earlier versions did not write."""
 _CURSOR: Final = frozenset({"format-version", "dataset", "table-uuid", "epoch", "at", "step"})
 _SIGNATURE: Final = frozenset({"format-version", "algorithm", "key-id", "statement", "signature"})
 _RECORD: Final = frozenset(
@@ -98,7 +96,7 @@ def is_own(path: str, content: bytes) -> bool:
         case [names.RUNS_FOLDER]:
             return (
                 keys == _NOTE
-                or keys - _ADDED_TO_STAGE == _STAGE
+                or StageNote.has_keys(document)
                 or any("runId" in keys and keys <= document_keys for document_keys in _RUN_DOCUMENTS)
             )
         case [names.ERASURES_FOLDER] if keys == _SIGNATURE:

@@ -3,7 +3,6 @@
 `lethe_spark.jobs.consolidation.promote` publishes what is written or registered.
 """
 
-import json
 import uuid
 from collections.abc import Iterable
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import assert_never
 
 from lethe.base import names
 from lethe.base.errors import ConflictError
-from lethe.buffer.promotion import JudgedBatch, WrittenBatch, is_approved, plan_promotion
+from lethe.buffer.promotion import JudgedBatch, StageNote, WrittenBatch, is_approved, plan_promotion
 from lethe.contract.checks import CheckSpec
 from lethe.contract.result import ConsolidationResult, Phase, ReanchoringResult
 from lethe.contract.settings import ConsolidationMode
@@ -147,26 +146,9 @@ def _stage(context: RunContext, table: SparkTable, base: Base, written: WrittenB
     """
     folder = f"{base.facts.location.rstrip('/')}/{names.RUNS_FOLDER}"
     uri = f"{folder}/{context.spec.run_id}-stage-{uuid.uuid4().hex[:8]}.json"
-    document = {
-        "batches": [
-            {"id": b.id, "rows": b.rows, "bytes": b.bytes, "objects": [[*o.fields] for o in b.objects]}
-            for b in written.batches.values()
-        ],
-        "refused": [
-            {
-                "id": i,
-                "reason": found.refusal.reason,
-                "message": found.refusal.message,
-                "held": found.is_held,
-                "objects": [[*o.fields] for o in found.objects],
-            }
-            for i, found in written.refused.items()
-        ],
-        "missing": dict(written.missing),
-        "references": dict(written.references),
-    }
+    note = StageNote(written.batches, written.refused, written.missing, written.references)
     with base.iceberg.io.new_output(uri).create(overwrite=False) as stream:
-        stream.write(json.dumps(document).encode())
+        stream.write(note.to_json())
     staged = stage(table, written.files, context.spec.run_id, {names.STAGE: uri, names.RUN_ID: context.spec.run_id})
     context.step("after-stage")
     return staged

@@ -5,21 +5,20 @@ are in the ledger are done; files that an earlier attempt staged are published; 
 Refused batches leave the buffer after the ledger records their refusal.
 """
 
-import json
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from lethe.base import names
-from lethe.base.errors import InputError, LetheError, Verdict
-from lethe.base.objects import BufferedObject
+from lethe.base.errors import InputError, LetheError
 from lethe.buffer.batch_rows import BatchRow
 from lethe.buffer.layout import BufferedBatch, is_of_batch, layout_of
 from lethe.buffer.promotion import (
     JudgedBatch,
     Publish,
+    StageNote,
     WrittenBatch,
     WrittenFiles,
     folder_of,
@@ -372,21 +371,10 @@ def _staged(context: Run, table: IcebergTable) -> WrittenBatches | None:
         return None
     io: FileIO = observe_base(context, table).iceberg.io
     with io.new_input(staged.summary[names.STAGE]).open() as stream:
-        document = json.loads(stream.read())
-
-    def objects(entry: dict[str, list[list[Any]]]) -> tuple[BufferedObject, ...]:
-        return tuple(BufferedObject(*fields) for fields in entry["objects"])
-
-    batches = {b["id"]: WrittenBatch(b["id"], b["rows"], b["bytes"], objects(b)) for b in document["batches"]}
-    refused = {
-        r["id"]: JudgedBatch(Verdict(r["reason"], r["message"]), objects(r), r.get("held", False))
-        for r in document["refused"]
-    }
-    log.info("found %d batches staged by an earlier attempt", len(batches))
-    # A run of an earlier build has staged no references.
-    references = document.get("references", {})
+        note = StageNote.of(stream.read())
+    log.info("found %d batches staged by an earlier attempt", len(note.batches))
     return WrittenBatches(
-        staged.files, batches, refused, staged.snapshot_id, document["missing"], references=references
+        staged.files, note.batches, note.refused, staged.snapshot_id, note.missing, references=note.references
     )
 
 

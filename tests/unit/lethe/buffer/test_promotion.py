@@ -14,6 +14,7 @@ from lethe.buffer.promotion import (
     Promotion,
     Publish,
     Removal,
+    StageNote,
     Sweep,
     WriteAgain,
     WrittenBatch,
@@ -354,3 +355,27 @@ def test_the_reference_of_a_delivery_stays_with_its_batch_whatever_becomes_of_it
 
     assert isinstance(plan, Publish)
     assert {b.id: b.reference for b in plan.delta.set_batches} == {"A": "run-7", "B": None, "X": "run-7"}
+
+
+def test_a_note_of_staged_batches_is_read_as_it_was_written_and_recognized() -> None:
+    objects = (
+        BufferedObject("s3://lake/buffer/A/p.parquet", 3, "e", "05"),
+        an_object("s3://lake/buffer/A/_SUCCESS", 0, "m"),
+    )
+    refused = {"F": JudgedBatch(BAD, objects), "H": JudgedBatch(BAD, (), is_held=True)}
+    note = StageNote({"A": WrittenBatch("A", 2, 3, objects)}, refused, {"M": "is gone"}, {"A": "dag/1"})
+
+    document = json.loads(note.to_json())
+
+    assert StageNote.of(note.to_json()) == note
+    assert StageNote.has_keys(document)
+    assert not StageNote.has_keys({**document, "other": 1})
+
+
+def test_a_note_of_an_earlier_build_has_no_references() -> None:
+    document = {"batches": [], "refused": [{"id": "F", "reason": "Bad", "message": "x", "objects": []}], "missing": {}}
+
+    note = StageNote.of(json.dumps(document).encode())
+
+    assert StageNote.has_keys(document)
+    assert (note.references, note.refused["F"].is_held) == ({}, False)
