@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from lethe_spark.apps import app
 from lethe_spark.apps.session import started_session
-from lethe_spark.jvm.gateway import heap_use, is_jvm_alive
+from lethe_spark.jvm.gateway import delete_shuffles, heap_after_collection, is_jvm_alive
 from lethe_spark.jvm.scan_tasks import forget_staged
 from lethe_spark.run import context, progress
 from lethe_spark.run.foreign_errors import understood
@@ -42,8 +42,6 @@ OPTIONS: Final = f"-XX:+ExitOnOutOfMemoryError {QUICK_START}"
 GONE: Final = 1
 IDLE_SECONDS: Final = 1.0
 """A session that gets no run for so long loads what the first run would have to load."""
-COLLECTED_ABOVE: Final = 0.25
-"""A heap with more than this share of its largest size is collected after a run. To collect takes tenths of a second."""
 ENDS_WITHIN_SECONDS: Final = 2.0
 """A JVM that is ending may do so for this time after its last call has failed."""
 
@@ -193,7 +191,9 @@ def cleaned_up(base: SparkSession) -> SessionAnswer:
         for frame in dict(base.sparkContext._jsc.getPersistentRDDs()).values():
             frame.unpersist(True)
         forget_staged()
-    used, most = heap_use(base, COLLECTED_ABOVE)
+        delete_shuffles(base)
+    # Also if the heap is nearly empty: Spark deletes local files of broadcasts only after their objects have been collected.
+    used, most = heap_after_collection(base)
     return SessionAnswer(ready=True, heap_used=used, heap_max=most)
 
 

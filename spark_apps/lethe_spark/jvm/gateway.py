@@ -91,24 +91,32 @@ def is_jvm_alive(session: SparkSession, within_seconds: float = 0.0) -> bool:
     return False
 
 
-def heap_use(session: SparkSession, collected_above: float) -> tuple[int, int]:
-    """The bytes that the JVM's heap uses, and its largest size.
+def delete_shuffles(session: SparkSession) -> None:
+    """Delete the local files of all shuffles, which contain rows. No job of the session may be running.
 
-    Args:
-        collected_above: A share of the largest size. If the heap uses more, garbage is collected first.
+    Spark deletes the files of a shuffle some time after its objects have been collected as garbage, or never.
 
     Raises:
         JvmError: Java refused it.
     """
+    tracker = jvm(session).org.apache.spark.SparkEnv.get().mapOutputTracker()
+    cleaner = session.sparkContext._jsc.sc().cleaner().get()
+    shuffles = tracker.shuffleStatuses().keysIterator().toList()
+    for number in range(shuffles.size()):
+        cleaner.doCleanupShuffle(shuffles.apply(number), True)
+
+
+def heap_after_collection(session: SparkSession) -> tuple[int, int]:
+    """The bytes that the JVM's heap still uses after a garbage collection, and its largest size.
+
+    Raises:
+        JvmError: Java refused it.
+    """
+    gc.collect()  # references from Python keep objects of the JVM alive
     lang = jvm(session).java.lang
+    lang.System.gc()
     runtime = lang.Runtime.getRuntime()
-    most = int(runtime.maxMemory())
-    used = int(runtime.totalMemory()) - int(runtime.freeMemory())
-    if used > most * collected_above:
-        gc.collect()  # references from Python keep objects of the JVM alive
-        lang.System.gc()
-        used = int(runtime.totalMemory()) - int(runtime.freeMemory())
-    return used, most
+    return int(runtime.totalMemory()) - int(runtime.freeMemory()), int(runtime.maxMemory())
 
 
 def java_list(jvm: Any, values: Iterable[Any]) -> Any:

@@ -16,6 +16,8 @@ from lethe.contract.run import RunKind
 from lethe_spark.apps import app, warm_session
 from lethe_spark.run.context import RunContext
 
+from tests.support.clock import wait_until
+
 SETTING = "spark.sql.shuffle.partitions"
 LEAKED = "LEAKED"
 
@@ -30,9 +32,16 @@ def leaks(context: RunContext) -> None:
     spark.conf.set("spark.sql.catalog.leaked", "org.apache.iceberg.spark.SparkCatalog")
     core.setLocalProperty(LEAKED, "1")
     core.accumulator(0).add(1)
+    assert spark.range(1000).repartition(3).count() == 1000
+    assert files_of_shuffles()
     os.environ[LEAKED] = "1"
     (Path(tempfile.gettempdir()) / LEAKED).write_bytes(b"1")
     Path(LEAKED).write_bytes(b"1")
+
+
+def files_of_shuffles() -> list[str]:
+    """Names of the local files with rows that Spark moves between its tasks."""
+    return [p.name for p in Path(os.environ["SPARK_LOCAL_DIRS"]).rglob("shuffle_*")]
 
 
 def looks(context: RunContext) -> None:
@@ -45,6 +54,7 @@ def looks(context: RunContext) -> None:
     assert core._jsc.getPersistentRDDs().isEmpty()
     assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
     assert LEAKED not in os.environ
+    wait_until(lambda: not files_of_shuffles(), 10)  # Spark deletes them in a thread of its own
     assert os.listdir(tempfile.gettempdir()) == [] == os.listdir(".")
 
 
