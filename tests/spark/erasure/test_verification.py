@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from shutil import copy2, copytree
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -136,15 +137,28 @@ def test_a_vacuum_killed_at_any_step_is_made_up_for_by_its_next_attempt(story: S
     story.check_reads(of_batches("B", "D"))
 
 
-def test_files_that_an_expiry_did_not_delete_are_deleted(story: Story) -> None:
-    """Iceberg drops snapshots first and deletes their files afterwards: whoever dies in between leaves them."""
+def test_files_that_an_expiry_did_not_delete_are_deleted(story: Story, tmp_path: Path) -> None:
+    """Iceberg drops snapshots first and deletes their files afterwards: a run that ends in between leaves all of them."""
     erase(story, "A")
-    (first, *_) = sorted(story.files())
-    content = Path(local(first)).read_bytes()
+    location = Path(local(story.table().location()))
+    gone: list[Path] = []
 
-    result = story.vacuum(after_erasure_expiry=lambda: Path(local(first)).write_bytes(content))
+    def keep() -> None:
+        copytree(location, tmp_path / "kept")
+
+    def restore() -> None:
+        for kept in (p for p in (tmp_path / "kept").rglob("*") if p.is_file()):
+            file = location / kept.relative_to(tmp_path / "kept")
+            if not file.exists():
+                gone.append(file)
+                copy2(kept, file)
+
+    result = story.vacuum(before_erasure_expiry=keep, after_erasure_expiry=restore)
 
     check_closed(story, result)
+    assert {f.parent.name for f in gone} >= {"metadata"}
+    assert any(f.name.startswith("snap-") for f in gone)
+    assert [f for f in gone if f.exists()] == []
 
 
 # --- snapshots, tags and branches that hold its files ----------------------------------------------------------------

@@ -25,7 +25,7 @@ from lethe.erasure.strays import (
 )
 from lethe.iceberg.delete_entries import added_by, dangling
 from lethe.iceberg.locations import reached_by
-from lethe.iceberg.metadata_file import documents_of
+from lethe.iceberg.metadata_file import documents_of, manifests_in
 from lethe.iceberg.snapshot_files import Manifests
 from lethe.ledger.ledger import Delta
 from lethe.ledger.tombstone import BlockerKind, ErasureBlocker
@@ -205,6 +205,18 @@ class _MetadataCheck:
         return frozenset(place(entry.metadata_file) for entry in self.base.iceberg.metadata.metadata_log)
 
     @cached_property
+    def _published(self) -> frozenset[Place]:
+        """What the snapshots of these earlier metadata files name: it was committed, and its snapshots have expired since.
+
+        An expiry that ends between its commit and its last deletion leaves such files.
+        """
+        earlier = [state for path, state in self.states.items() if state is not None and place(path) in self._before]
+        lists = {str(s.get("manifest-list")) for state in earlier for s in state.get("snapshots") or ()}
+        in_use = {s.manifest_list for s in self.base.iceberg.metadata.snapshots}
+        lists = {path for path in lists - in_use if place(path) in self.modified}
+        return frozenset(place(path) for path in (*lists, *manifests_in(self.base.iceberg.io, lists)))
+
+    @cached_property
     def _shared(self) -> frozenset[str]:
         """The folders that also contain metadata of another table."""
         return frozenset(path.rpartition("/")[0] for path in self.states if self.is_of_another(path))
@@ -262,7 +274,9 @@ class _MetadataCheck:
         if path.rpartition("/")[0] in self._shared:
             why = "it may belong to the other table with metadata in the same folder; move or delete that metadata"
             return ErasureBlocker(BlockerKind.OBJECT, without_values(path), None, why)
-        return blocker_if_young(path, modified, datetime.now(UTC)) if current else None
+        if not current or place(path) in self._published:
+            return None
+        return blocker_if_young(path, modified, datetime.now(UTC))
 
 
 def _age(metadata: Mapping[str, Any]) -> tuple[int, int]:
