@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -118,15 +118,13 @@ class KnownNames(Protocol):
         """The subject requests of a namespace, also those with an invalid spec."""
 
 
-def all_keys(known: KnownNames, namespaces: Sequence[str]) -> list[Key]:
-    """Everything that is reconciled."""
-    keys: list[Key] = []
+def all_keys(known: KnownNames, namespaces: Sequence[str]) -> Iterator[Key]:
+    """Everything that is reconciled, one after the other: thousands of new objects at a time start garbage collections."""
     for namespace in namespaces:
-        keys.append(Key(WARM_DRIVER, namespace, ""))
-        keys += (Key("Dataset", namespace, name) for name in known.dataset_names(namespace))
-        keys += (Key("VacuumPolicy", namespace, name) for name in known.policy_names(namespace))
-        keys += (Key("Restatement", namespace, name) for name in known.request_names(namespace))
-    return keys
+        yield Key(WARM_DRIVER, namespace, "")
+        yield from (Key("Dataset", namespace, name) for name in known.dataset_names(namespace))
+        yield from (Key("VacuumPolicy", namespace, name) for name in known.policy_names(namespace))
+        yield from (Key("Restatement", namespace, name) for name in known.request_names(namespace))
 
 
 async def resync(queue: WorkQueue, known: KnownNames, kube: Kube, namespaces: Sequence[str], seconds: float) -> None:

@@ -38,7 +38,7 @@ from lethe.base.errors import InputError
 from lethe.buffer.digest import BufferDigest, Folders, digest, named_for, with_folders
 from lethe.buffer.layout import BufferedBatch, NoBatch, layout_of
 from lethe.contract.kubernetes import ACCEPT_HEAD
-from lethe.guards.claim import Around
+from lethe.guards.claim import Around, Claim
 from lethe.iceberg import catalogs
 from lethe.ingest import shared_folders
 from lethe.ingest.shared_folders import BufferClaims
@@ -352,6 +352,8 @@ class ListedBuffer:
     """A listing was requested at once after the running one had begun."""
     suspended: bool = False
     """It is not listed until the next reconcile that can use the result."""
+    claim: tuple[str, Claim | None] | None = None
+    """The ETag of the claim that was read last, and the claim; None: none was read."""
     last_cost: ListingCost | None = None
     """Of the last successful listing; None: there was none."""
     meanwhile: dict[str, tuple[BufferedBatch | NoBatch | None, BatchEntry | None]] = field(default_factory=dict)
@@ -655,7 +657,7 @@ class Listings:
                 datetime.now(UTC),
             )
             tables = self._tables_around.of(spec.buffer.uri, context.properties)
-            around = Around(tables, shared_folders.claim_in(store, spec.buffer.uri))
+            around = Around(tables, _claim_of(buffer, listed))
             result = replace(result, head_id=context.head_id, around=around)
         except _Stopped:
             log.info("%s: stopped the listing of %s", dataset.meta.full_name, spec.buffer.uri)
@@ -724,6 +726,16 @@ def _identity(dataset: Dataset) -> tuple[str, ...]:
     """What a listing depends on. After the user accepts a rollback, listings compared with the earlier ledger do not count."""
     spec, accepted = dataset.spec, dataset.meta.annotations.get(ACCEPT_HEAD, "")
     return (dataset.meta.uid, spec.table.catalog, spec.buffer.uri, spec.batch_column, spec.buffer.layout, accepted)
+
+
+def _claim_of(buffer: ListedBuffer, listed: BufferClaims) -> Claim | None:
+    """The claim of a buffer that was just listed. It is read again only if the listing shows another object."""
+    etag = listed.claim_etag
+    if etag is None:
+        return None
+    if buffer.claim is None or not etag or buffer.claim[0] != etag:
+        buffer.claim = etag, shared_folders.claim_in(listed.store, listed.uri)
+    return buffer.claim[1]
 
 
 def _store_of(context: ListingContext) -> str:

@@ -37,6 +37,8 @@ class BufferClaims:
 
     def __init__(self, uri: str, layout: Layout, store: ObjectStore) -> None:
         self.uri = uri
+        self.claim_etag: str | None = None
+        """The ETag of the claim in the last listing; None: it had none."""
         self._layout = layout
         self._store = store
 
@@ -51,10 +53,14 @@ class BufferClaims:
         Args:
             on_object: Called for each object that the store lists. An exception from it ends the listing.
         """
+        claim = f"{self.uri.rstrip('/')}/{names.CLAIM_FILE}"
 
         def objects() -> Iterator[ListedObject]:
+            self.claim_etag = None
             for found in self._store.list(self.uri, hidden=False):
                 on_object()
+                if found.key == claim:
+                    self.claim_etag = found.etag
                 yield found
 
         return folders_of(objects(), self.uri, self._layout)
@@ -130,6 +136,8 @@ def holding_tables(places: Sequence[str], properties: Mapping[str, str]) -> tupl
     if not places:
         return ()
     store = open_store(places[0], properties)
+    if len(places) == 1:  # of the buffers in one folder, only the buffers themselves differ
+        return tuple(places) if _holds_table(store, places[0]) else ()
     with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="lethe-around") as pool:
         holding = list(pool.map(partial(_holds_table, store), places))
     return tuple(place for place, holds in zip(places, holding, strict=True) if holds)

@@ -214,14 +214,14 @@ def test_retention_deletes_nothing_from_a_buffer_that_was_claimed_since_it_was_l
     operator, uri = lake.operator(), f"file://{tmp_path}/buffer"
     from lethe_operator.dataset import listing
 
-    before = listing.shared_folders.claim_in
+    before = listing._claim_of
 
     def overtaken(*args: Any) -> Any:
         seen = before(*args)
         take_claim(uri, {}, Owner("far", "away", "uid-away", "uuid-away"), "Directory")
         return seen
 
-    monkeypatch.setattr(listing.shared_folders, "claim_in", overtaken)
+    monkeypatch.setattr(listing, "_claim_of", overtaken)
     operator(FLIGHTS)
 
     assert (tmp_path / "buffer/batch_id=A/p.parquet").exists()
