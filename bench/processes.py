@@ -43,12 +43,14 @@ class Watch:
     pid: int
     # The highest sum over all processes at one time.
     peak_bytes: int = 0
-    # By process name; for Java by the purpose of its threads.
+    # By process name; for Java by the purpose of its threads. Since the processes started.
     cpu_seconds: dict[str, float] = field(default_factory=dict)
 
     def __enter__(self) -> "Watch":
         self._ended = threading.Event()
         self._used: dict[tuple[str, str], float] = {}
+        self._look()
+        self._before = sum(self._used.values())
         self._thread = threading.Thread(target=self._sample, name="bench-watch", daemon=True)
         self._thread.start()
         return self
@@ -56,18 +58,27 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
+        self._look()
+
+    @property
+    def spent_seconds(self) -> float:
+        """Of all processors, by all processes, since the block began."""
+        return round(sum(self._used.values()) - self._before, 2)
 
     def _sample(self) -> None:
         while not self._ended.wait(_EVERY_SECONDS):
-            family = _family(self.pid)
-            self.peak_bytes = max(self.peak_bytes, sum(_memory(p) for p in family))
-            for pid in family:
-                for thread, name, used in _used(pid):
-                    self._used[thread, name] = used
-            self.cpu_seconds = {
-                name: round(sum(s for (_, n), s in self._used.items() if n == name), 1)
-                for name in {n for _, n in self._used}
-            }
+            self._look()
+
+    def _look(self) -> None:
+        family = _family(self.pid)
+        self.peak_bytes = max(self.peak_bytes, sum(_memory(p) for p in family))
+        for pid in family:
+            for thread, name, used in _used(pid):
+                self._used[thread, name] = used
+        self.cpu_seconds = {
+            name: round(sum(s for (_, n), s in self._used.items() if n == name), 1)
+            for name in {n for _, n in self._used}
+        }
 
 
 def _family(pid: int) -> list[int]:

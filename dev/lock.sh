@@ -28,7 +28,7 @@ for name; do
   if [ "$name" = --upgrade ]; then upgrades+=(--upgrade); else upgrades+=(--upgrade-package "$name"); fi
 done
 mkdir -p "$LOCKS"
-for name in dev checkov engines docs flink servers; do # uv reads the versions to keep from the file that it writes
+for name in dev checkov engines docs flink rivals servers; do # uv reads the versions to keep from the file that it writes
   [ ! -e "$LOCKS/$name.txt" ] || cp "$LOCKS/$name.txt" "$LOCKS/$name.txt.new"
 done
 say "resolving"
@@ -38,4 +38,4 @@ wanted | lock common -c "$LOCKS/dev.txt"
 wanted gateway operator | lock operator -c "$LOCKS/dev.txt"
 wanted spark | lock spark -c "$LOCKS/dev.txt"
 lock build -c "$LOCKS/dev.txt" < "$LOCKS/build.in"
-for name in checkov engines docs flink servers; do lock "$name" ${upgrades[@]+"${upgrades[@]}"} < "$LOCKS/$name.in"; done
+for name in checkov engines docs flink rivals servers; do lock "$name" ${upgrades[@]+"${upgrades[@]}"} < "$LOCKS/$name.in"; done

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make the virtual environment that everything on this machine runs in, or that of a tool: venv.sh [build|checkov|engines|docs|flink|servers]
+# Make the virtual environment that everything on this machine runs in, or that of a tool: venv.sh [build|checkov|engines|docs|flink|rivals|servers]
 #
 # It lies at $LETHE_CACHE/venv-HASH, by what is to be installed, and $LETHE_CACHE/venv or venv-TOOL points to it. Lethe itself is not in
 # it: several checkouts share it, and PYTHONPATH (see lib.sh) says whose code is meant. dev/lock.sh says which versions it has.

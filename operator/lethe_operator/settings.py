@@ -158,6 +158,8 @@ class Settings:
     policies check who the requester is."""
     boundaries: Boundaries = UNLIMITED
     """What each namespace may use."""
+    user_namespaces: bool = False
+    """The pods of runs have user namespaces of their own."""
     digest_key_secret: str = "lethe-digest-key"
     """Name of the Secret with the key `key` for digests of erased values."""
     record_retention: Retention | None = None
@@ -250,6 +252,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         committer=committer,
         idle_checks=idle_checks,
         spark_applications=_flag(env, "LETHE_SPARK_APPLICATIONS"),
+        user_namespaces=_flag(env, "LETHE_USER_NAMESPACES"),
         warm_drivers=warm_drivers,
         events=status_events,
         events_secret=Path(env["LETHE_EVENTS_SECRET"]) if env.get("LETHE_EVENTS_SECRET") else None,

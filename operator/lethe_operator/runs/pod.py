@@ -433,6 +433,7 @@ def driver(assignment: Assignment, size: Size, template: Mapping[str, Any], sett
         container,
         volumes,
         template,
+        settings,
     )
 
 
@@ -457,7 +458,7 @@ def executor(run: RunSpec, size: Size, template: Mapping[str, Any], settings: Se
     marks = settings.boundaries.of(run.dataset.namespace).service_accounts.executor
     annotations = {ANNOTATION_DATASET: run.dataset.name}
     labels = {**marks.pod_labels, **names.run_labels(run), LABEL_ROLE: "executor"}
-    pod = _pod(labels, annotations, spec, container, volumes, template)
+    pod = _pod(labels, annotations, spec, container, volumes, template, settings)
     return {"apiVersion": "v1", "kind": "Pod", **pod}
 
 
@@ -468,6 +469,7 @@ def _pod(
     container: dict[str, Any],
     volumes: list[dict[str, Any]],
     template: Mapping[str, Any],
+    settings: Settings,
 ) -> dict[str, Any]:
     more = template.get("spec") or {}
     metadata = template.get("metadata") or {}
@@ -482,6 +484,7 @@ def _pod(
         "spec": {
             **{field: more[field] for field in POD_FIELDS if field in more},
             "enableServiceLinks": False,
+            **({"hostUsers": False} if settings.user_namespaces else {}),
             "securityContext": {
                 "runAsNonRoot": True,
                 "runAsUser": UID,

@@ -196,6 +196,16 @@ def test_every_container_has_requests_and_limits() -> None:
             assert resources[part].keys() == {"cpu", "memory", "ephemeral-storage"}
 
 
+def test_all_pods_have_user_namespaces_if_wanted() -> None:
+    watched = {"watchNamespaces": ["a"]}
+    rendered = render({"userNamespaces": True, **watched})
+
+    pods = {d["metadata"]["name"]: d["spec"]["template"]["spec"] for d in rendered if d["kind"] == "Deployment"}
+    assert {name: p.get("hostUsers") for name, p in pods.items()} == {"lethe-operator": False, "lethe-committer": False}
+    assert from_environment(environment(rendered)).user_namespaces
+    assert "hostUsers" not in str(render(watched))
+
+
 def test_runs_can_go_without_a_limit_of_cpus() -> None:
     assert from_environment(environment(render({"runLimits": {"cpuFactor": 0}}))).run_limits.cpu_factor == 0
 

@@ -337,6 +337,15 @@ def test_the_network_knows_a_pod_by_its_role_and_no_template_can_lie_about_it() 
     assert roles == ["driver", "scaled-driver", "executor"]
 
 
+def test_pods_of_runs_have_user_namespaces_if_the_chart_says_so() -> None:
+    apart = Settings(user_namespaces=True)
+    driver = run_object(Launch(RUN, 0, 3, "a test"), WIDE, RunTemplate(), apart)["spec"]["template"]["spec"]
+    executor = pod.executor(RUN, WIDE, {}, apart)["spec"]
+
+    assert (driver["hostUsers"], executor["hostUsers"]) == (False, False)
+    assert "hostUsers" not in pod.executor(RUN, WIDE, {}, SETTINGS)["spec"]
+
+
 def test_the_limit_of_cpus_can_be_left_out() -> None:
     free = Settings(run_limits=RunLimits(cpu_factor=0))
 
