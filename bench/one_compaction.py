@@ -77,18 +77,11 @@ def zamboni(_: str, target: str) -> tuple[int, int]:
     """A table of Iceberg: DuckDB reads and writes, PyIceberg commits, unsorted."""
     from subprocess import run
 
-    command = [
-        str(Path(sys.executable).parent / "zamboni"),
-        "compact",
-        TABLE,
-        "--uri",
-        target,
-        "--warehouse",
-        "",
-        "--rewrite-all",
-        "--yes",
-    ]
-    run(command, check=True, stdout=sys.stderr)
+    zamboni = str(Path(sys.executable).parent / "zamboni")
+    options = ["--uri", target, "--warehouse", "bench", "--rewrite-all", "--yes"]
+    done = run([zamboni, "compact", TABLE, *options], check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stdout[-300:] + done.stderr[-300:])
     return _of_iceberg(target)
 
 
