@@ -104,8 +104,20 @@ to_layout() { # IMAGE ARGUMENT...: bake and write out, without images of older i
   mv "$layout.new" "$layout"
 }
 
+debian() { # without Docker, what all images are built on
+  "$ROOT/dev/packages.sh" node
+  buildah_ inspect $BASE > /dev/null 2>&1 || progress "making the Debian base image" debian_base
+}
+
+base_layers() { # BASE DOCKERFILE LABEL
+  in_layout "$1" || {
+    debian
+    progress "building the $3 image's base" to_layout "$1" --target base -f "$ROOT/$2" "$ROOT"
+  }
+}
+
 app_layer() { # BASE IMAGE DOCKERFILE LABEL
-  in_layout "$1" || progress "building the $4 image's base" to_layout "$1" --target base -f "$ROOT/$3" "$ROOT"
+  base_layers "$1" "$3" "$4"
   in_layout "$2" || (cd "$ROOT" && python3 dev/no-docker/app_layer.py "$(layout_of "$2")" "$1" "$2" "$3" .)
 }
 
@@ -119,8 +131,7 @@ build() {
     docker_has "$operator" || progress "building the operator image" bake "$operator" -f "$ROOT/operator/Dockerfile" "$ROOT"
     docker_has "$spark" || progress "building the Spark image" bake "$spark" -f "$ROOT/spark_apps/Dockerfile" "$ROOT"
   else
-    "$ROOT/dev/packages.sh" node
-    buildah_ inspect $BASE > /dev/null 2>&1 || progress "making the Debian base image" debian_base
+    debian
     in_layout "$postgres" || progress "building the PostgreSQL image" to_layout "$postgres" -f "$ROOT/dev/services/postgres/Dockerfile" "$ROOT"
     in_layout "$versitygw" || progress "building the S3 image" to_layout "$versitygw" -f "$ROOT/dev/services/versitygw/Dockerfile" "$(binary_context)"
     app_layer "$operator_base" "$operator" operator/Dockerfile operator
@@ -265,20 +276,20 @@ release() { # operator|spark VERSION ARCHIVE
     progress "building the $1 image" bake "$image" "${args[@]}" -f "$ROOT/$dockerfile" "$ROOT"
     docker save -o "$3" "$image"
   else
-    build
     layout=$(layout_of "$image")
+    base_layers "${!base}" "$dockerfile" "$1"
     (cd "$ROOT" && python3 dev/no-docker/app_layer.py "$layout" "${!base}" "$image" "$dockerfile" . "${labels[@]}")
     progress "writing the $1 image" python3 "$ROOT/dev/no-docker/oci_copy.py" "$layout" "$image" "$3"
   fi
 }
 
+# An archive of an OCI layout, or of Docker, which has manifest.json.
 push() { # ARCHIVE REFERENCE
-  if docker_answers; then
-    docker tag "$(docker load -q -i "$1" | sed -n 's/^Loaded image: //p')" "$2"
-    docker push -q "$2"
+  local one
+  "$ROOT/dev/tools.sh" crane
+  if tar -tf "$1" manifest.json > /dev/null 2>&1; then
+    crane push "$1" "$2"
   else
-    local one
-    "$ROOT/dev/tools.sh" crane
     mkdir -p "$LETHE_CACHE/tmp"
     one=$(mktemp -d "$LETHE_CACHE/tmp/image.XXXXXX")
     tar -xf "$1" -C "$one"
