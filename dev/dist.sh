@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build the distribution lethe-lake, a wheel and an sdist, and krew's archive and manifest of the kubectl plugin, into a folder:
+# Build the distribution lethe-lake, a wheel and an sdist, and the kubectl plugin for krew and Homebrew, into a folder:
 # dist.sh [FOLDER]   (default: dist)
 #
 # The build runs on a copy of the tracked files, so that neither other files get in nor build folders stay behind.
@@ -19,5 +19,5 @@ for kind in sdist wheel; do # the hooks of PEP 517
     || { cat "$copy/log" >&2; exit 1; }
 done
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$copy/pyproject.toml")
-"$ROOT/dev/krew/pack.sh" "$out/lethe_lake-$version-py3-none-any.whl" "$out"
-say "$(cd "$out" && ls -- lethe_lake-* kubectl-lethe-* lethe.yaml)"
+"$ROOT/dev/plugin/pack.sh" "$out/lethe_lake-$version-py3-none-any.whl" "$out"
+say "$(cd "$out" && ls -- lethe_lake-* kubectl-lethe* lethe.yaml)"

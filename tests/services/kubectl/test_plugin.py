@@ -1,7 +1,8 @@
-"""The manifest and the archive with which krew installs `kubectl lethe`."""
+"""The archive of `kubectl lethe`, and the files with which krew and Homebrew install it."""
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -12,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-KREW = Path(__file__).parents[3] / "dev/krew"
+PLUGIN = Path(__file__).parents[3] / "dev/plugin"
 TEXT = {"type": "string", "minLength": 1}
 # What krew accepts: https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest/. It refuses unknown fields.
 SCHEMA: dict[str, Any] = {
@@ -97,7 +98,7 @@ def wheel(tmp_path: Path) -> Path:
 def packed(wheel: Path, out: Path, url: str = "") -> dict[str, Any]:
     out.mkdir()
     environ = {**os.environ, **({"LETHE_RELEASE_URL": url} if url else {})}
-    subprocess.run([KREW / "pack.sh", wheel, out], env=environ, check=True, capture_output=True, timeout=60)
+    subprocess.run([PLUGIN / "pack.sh", wheel, out], env=environ, check=True, capture_output=True, timeout=60)
     found: dict[str, Any] = yaml.safe_load((out / "lethe.yaml").read_text())
     return found
 
@@ -113,10 +114,19 @@ def test_the_manifest_is_one_that_krew_accepts(wheel: Path, tmp_path: Path) -> N
     assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
 
 
+def test_the_formula_downloads_the_same_archive(wheel: Path, tmp_path: Path) -> None:
+    (platform,) = packed(wheel, tmp_path / "out", "https://releases.example/v1.2.3")["spec"]["platforms"]
+
+    formula = (tmp_path / "out/kubectl-lethe.rb").read_text()
+    fields = dict(re.findall(r'^  (url|version|sha256) "(.*)"$', formula, re.MULTILINE))
+    assert fields == {"url": platform["uri"], "version": "1.2.3", "sha256": platform["sha256"]}
+    assert "{{" not in formula
+
+
 def test_the_template_itself_is_not_accepted() -> None:
     """So a manifest that was not filled in cannot be published."""
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(yaml.safe_load((KREW / "lethe.yaml").read_text()), SCHEMA)
+        jsonschema.validate(yaml.safe_load((PLUGIN / "lethe.yaml").read_text()), SCHEMA)
 
 
 def test_the_archive_holds_the_program_and_is_the_same_each_time(wheel: Path, tmp_path: Path) -> None:
@@ -150,7 +160,7 @@ def test_the_program_installs_its_packages_once_and_passes_its_arguments_on(whee
     plugin, python = tmp_path / "plugin", tmp_path / "python"
     plugin.mkdir()
     wheel.rename(plugin / wheel.name)
-    (plugin / "kubectl-lethe").write_bytes((KREW / "kubectl-lethe").read_bytes())
+    (plugin / "kubectl-lethe").write_bytes((PLUGIN / "kubectl-lethe").read_bytes())
     (tmp_path / "kubectl-lethe").symlink_to(plugin / "kubectl-lethe")
     python.write_text(FAKE_PYTHON.replace("{python}", sys.executable))
     python.chmod(0o755)
@@ -180,7 +190,7 @@ def test_without_a_python_the_program_says_what_it_needs(wheel: Path, tmp_path: 
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LETHE_PYTHON": "no-such-python"}
 
     refused = subprocess.run(
-        ["bash", KREW / "kubectl-lethe"], env=environ, capture_output=True, text=True, check=False, timeout=60
+        ["bash", PLUGIN / "kubectl-lethe"], env=environ, capture_output=True, text=True, check=False, timeout=60
     )
 
     assert wheel.exists()
