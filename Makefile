@@ -79,9 +79,9 @@ jars: venv
 
 ##@ Distribute it
 .PHONY: dist release
-release: ## what a release consists of, in build/release; nothing is pushed (ARGS="--push REGISTRY": images and chart are)
+release: ## what a release consists of, in build/release; nothing is pushed (ARGS="--push REGISTRY": it is, and signed)
 	@dev/release.sh $(ARGS)
-dist: ## the distribution lethe-lake (wheel and sdist) and krew's manifest of the plugin in dist/
+dist: ## the distribution lethe-lake (wheel and sdist), and the plugin for krew and Homebrew, in dist/
 	@dev/dist.sh
 
 ##@ Check it

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What a release of this checkout is: release.py version | notes | check [--final]
+"""What a release of this checkout is: release.py version | notes | check [--final [TAG]]
 
 version   the version, which pyproject.toml and the chart must agree on
 notes     the changelog's section of it
-check     say what is missing; with --final also what only a published release needs: a date in the changelog and a clean checkout
+check     say what is missing: a date in the changelog, a clean checkout, and, if TAG is given, that it names the version; with
+          --final, which a published release needs, fail if something is
 """
 
 import pathlib
@@ -39,10 +40,18 @@ def section(root: pathlib.Path = ROOT) -> tuple[str, str]:
     raise SystemExit(f'CHANGELOG.md has no section "## {wanted} (YYYY-MM-DD)"')
 
 
-def problems(root: pathlib.Path = ROOT) -> list[str]:
-    """What a published release still needs."""
+def problems(root: pathlib.Path = ROOT, tag: str = "") -> list[str]:
+    """What a published release still needs.
+
+    Args:
+        tag: The tag from which it is made; empty for none.
+    """
     date, _ = section(root)
     found = []
+    if tag and tag != f"v{version(root)}":
+        found.append(
+            f"the tag is {tag}, and v{version(root)} is expected: tag the commit whose files name this version"
+        )
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", date):
         found.append(f'CHANGELOG.md says "{date}" where the date of the release is expected')
     changed = subprocess.run(
@@ -62,12 +71,14 @@ def main() -> None:
             print(version())
         case ["notes"]:
             print(section()[1], end="")
-        case ["check", *more]:
-            section()
+        case ["check"]:
             for problem in problems():
-                print(("error: " if more else "a dry run: ") + problem, file=sys.stderr)
-            if more and problems():
-                sys.exit(1)
+                print(f"a dry run: {problem}", file=sys.stderr)
+        case ["check", "--final", *tag] if len(tag) < 2:
+            found = problems(tag="".join(tag))
+            for problem in found:
+                print(f"error: {problem}", file=sys.stderr)
+            sys.exit(1 if found else 0)
         case _:
             sys.exit(__doc__)
 

@@ -62,6 +62,7 @@ PARTS = {
         after=["python", "chart"],
     ),
     "launchers": Part([["dev/tools.sh", "spark-operator"]], after=["chart"]),
+    "release": Part([["dev/tools.sh", "cosign", "crane", "syft", "olm-validate"]], after=["chart"]),
 }
 # By folder.
 NEEDS = {
@@ -75,7 +76,7 @@ NEEDS = {
 }
 LONG_NEEDS = {
     "tests/spark": ["engines"],
-    "tests/services": ["engines"],
+    "tests/services": ["engines", "release"],
     "tests/apiserver": ["launchers"],
     "tests/local": ["compiler"],
 }

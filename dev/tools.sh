@@ -34,6 +34,7 @@ SPARK_OPERATOR=v2.4.0
 KUEUE=v0.15.0
 SYFT=v1.57.0
 CRANE=v0.22.1
+COSIGN=v3.0.2
 REGISTRY_SERVER=v3.1.2
 KIND=v0.33.0 # kind-config.yaml pins the node image that was built for it
 GO_MIN=1.26
@@ -253,6 +254,7 @@ obtain() {
       apicurio) tool apicurio $APICURIO "fetching the schema registry Apicurio $APICURIO" fetch_apicurio ;;
       trino) tool trino "$(hash_of dev/trino/jars.txt)" "fetching Trino (500 MB)" fetch_trino ;;
       iceberg-go) tool iceberg-go "$(hash_of dev/iceberg-go)" "building a reader with iceberg-go" build_ours dev/iceberg-go icebergreader ;;
+      olm-validate) tool olm-validate "$(hash_of dev/olm-validate)" "building the checks of OLM bundles" build_ours dev/olm-validate olm-validate ;;
       kstatus) tool kstatus $KSTATUS-"$(hash_of dev/kstatus)" "building kstatus $KSTATUS" build_ours dev/kstatus kstatus ;;
       mermaid)
         "$ROOT/dev/packages.sh" javascript
@@ -272,6 +274,7 @@ obtain() {
         ;;
       kueue) tool kueue $KUEUE "building Kueue $KUEUE" build_for_image sigs.k8s.io/kueue@$KUEUE ./cmd/kueue kueue charts/kueue ;;
       syft) tool syft $SYFT "building Syft $SYFT" build_module github.com/anchore/syft/cmd/syft@$SYFT ;;
+      cosign) tool cosign $COSIGN "building cosign $COSIGN" build_module github.com/sigstore/cosign/v3/cmd/cosign@$COSIGN ;;
       crane) tool crane $CRANE "building crane $CRANE" build_module github.com/google/go-containerregistry/cmd/crane@$CRANE ;;
       registry) tool registry $REGISTRY_SERVER "building a registry $REGISTRY_SERVER" build_module github.com/distribution/distribution/v3/cmd/registry@$REGISTRY_SERVER ;;
       kind) use_installed kind version $KIND || tool kind $KIND "building kind $KIND" build_module sigs.k8s.io/kind@$KIND ;;

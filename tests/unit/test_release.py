@@ -56,6 +56,14 @@ def test_versions_that_differ_are_named_with_their_files(tmp_path: Path) -> None
         release.version(a_checkout(tmp_path, chart="1.2.4"))
 
 
+def test_a_tag_names_the_version(tmp_path: Path) -> None:
+    found = a_checkout(tmp_path)
+
+    assert release.problems(found, "v1.2.3") == []
+    (problem,) = release.problems(found, "v1.2.4")
+    assert problem.startswith("the tag is v1.2.4, and v1.2.3 is expected")
+
+
 def test_a_version_without_a_date_and_a_changed_file_are_not_published(tmp_path: Path) -> None:
     found = a_checkout(tmp_path, heading="1.2.3 (unreleased)")
     (found / "new").touch()
@@ -202,3 +210,16 @@ def test_an_action_is_named_by_its_commit(path: str) -> None:
     assert used
     for action in used:
         assert re.search(r"@[0-9a-f]{40}$", action), f"{path}: {action}"
+
+
+def test_what_the_release_publishes_waits_for_a_person() -> None:
+    """An environment has reviewers. Only the job that makes the files runs without one, and it cannot write anywhere."""
+    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yaml").read_text())
+    jobs = workflow["jobs"]
+
+    assert workflow["permissions"] == {"contents": "read"}
+    assert [name for name, job in jobs.items() if "environment" not in job] == ["build"]
+    assert {k for k, v in jobs["build"]["permissions"].items() if v == "write"} == {"id-token", "attestations"}
+    assert all("build" in job["needs"] or "publish" in job["needs"] for name, job in jobs.items() if name != "build")
+    assert jobs["pypi"]["permissions"] == {"id-token": "write"}
+    assert "secrets." not in json.dumps(jobs["pypi"])
