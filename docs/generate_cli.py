@@ -59,8 +59,8 @@ _LETHE_COMPLETE=fish_source lethe | source      # ~/.config/fish/config.fish
 `kubectl_complete-lethe`: pip installs it, krew does not.
 
 [Krew](https://krew.sigs.k8s.io) and [Homebrew](https://brew.sh) install the plugin alone: `kubectl krew install lethe`, or
-`brew install lethe-lake/tap/kubectl-lethe`. It needs Python 3.11 or newer, and installs its packages at the first call. `make dist`
-makes the archive, krew's manifest and the formula. For an index of yours, publish the archive and name its folder:
+`brew install lethe-lake/tap/kubectl-lethe`. It needs Python 3.11 or newer, and installs its packages at the first call.
+`make dist` makes the archive, krew's manifest and the formula. For an index of yours, publish the archive and name its folder:
 `LETHE_RELEASE_URL=https://… make dist`.
 
 ```sh
