@@ -107,7 +107,7 @@ def kill_leftover(folder: Path) -> None:
 def wait_for_leftover(folder: Path, seconds: float) -> None:
     """Wait until the processes that `kill_leftover` has killed are gone, so that they write no more files."""
     ends = time.monotonic() + seconds
-    while time.monotonic() < ends and (is_running(folder) or any(_of_folder(folder))):
+    while time.monotonic() < ends and (is_running(folder) or any(processes_of(folder))):
         time.sleep(0.02)
 
 
@@ -127,12 +127,12 @@ def _running(folder: Path) -> int | None:
 
 def _kill_groups(folder: Path) -> None:
     """Kill the processes of a pod that are in other groups than its first process."""
-    for pid in _of_folder(folder):
+    for pid in processes_of(folder):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
 
 
-def _of_folder(folder: Path) -> Iterator[int]:
+def processes_of(folder: Path) -> Iterator[int]:
     """The processes of a pod. Empty, if the system has no /proc."""
     wanted = f"{FOLDER_VARIABLE}={folder}".encode()
     for entry in PROC.glob("[0-9]*/environ"):
