@@ -66,7 +66,7 @@ class CompactorsScale:
 SCALES = sizes(
     CompactorsScale,
     files=(20, 2_000, 10_000),
-    rounds=(1, 1, 3),
+    rounds=(1, 1, 2),
     fixed_rounds=(1, 3, 5),
     driver_memory=("768m", "1g", "1g"),
 )

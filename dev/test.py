@@ -58,7 +58,12 @@ PARTS = {
     # Only long tests need these.
     "compiler": Part([["dev/packages.sh", "compiler"]], after=["packages"]),
     "engines": Part(
-        [["dev/venv.sh", "engines"], ["dev/venv.sh", "flink"], ["dev/tools.sh", "iceberg-go", "apicurio", "trino"]],
+        [
+            ["dev/venv.sh", "engines"],
+            ["dev/venv.sh", "flink"],
+            ["dev/venv.sh", "rivals"],
+            ["dev/tools.sh", "iceberg-go", "apicurio", "trino"],
+        ],
         after=["python", "chart"],
     ),
     "launchers": Part([["dev/tools.sh", "spark-operator"]], after=["chart"]),

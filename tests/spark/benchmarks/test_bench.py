@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import deletes, report, rivals, row_groups, vacuum
+from bench import compactors, consolidation, deletes, report, rivals, row_groups, vacuum
 
 ROOT = Path(__file__).parents[3]
 
@@ -48,10 +48,19 @@ def test_the_benchmark_measures_every_goal_at_a_tiny_scale(tmp_path: Path) -> No
 def test_the_benchmark_of_consolidation_measures_every_part_at_a_tiny_scale(tmp_path: Path) -> None:
     document = measured("consolidation", tmp_path)
 
-    assert set(document["parts"]) == {"sustained", "s3", "growth", "register", "register-s3", "rivals", "commits"}
+    assert set(document["parts"]) == set(consolidation.SUITE.parts)
     assert all(g["measured"] is not None for g in document["goals"])
     assert document["parts"]["sustained"]["commits"] == 2
     assert report.begin("consolidation") in (tmp_path / "out.md").read_text()
+
+
+@pytest.mark.long
+def test_the_benchmark_of_other_programs_finds_all_rows_of_each_at_a_tiny_scale(tmp_path: Path) -> None:
+    document = measured("compactors", tmp_path)
+
+    programs = {*compactors.TO_FOLDER, *compactors.OF_DUCKLAKE, *compactors.OF_TABLE, compactors.SPARK}
+    assert {r["program"] for r in document["parts"]["programs"]["results"]} == {*programs, *compactors.FIXED}
+    assert all(g["measured"] is not None for g in document["goals"])
 
 
 @pytest.mark.long
