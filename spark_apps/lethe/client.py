@@ -20,8 +20,10 @@ from urllib.parse import quote
 import requests
 
 from lethe.base.errors import InputError, TransientError
+from lethe.buffer.batch_rows import BUFFERED
 from lethe.buffer.upload import LocalFile, data_files
 from lethe.contract.status import NOT_CARRIED_OUT
+from lethe.ledger.ledger import BatchState
 
 ATTEMPTS: Final = 6
 AT_ONCE: Final = 4
@@ -32,7 +34,9 @@ READ_SECONDS: Final = 120
 PAGE: Final = 1000
 """The largest page of a list that the gateway gives."""
 LOOK_SECONDS: Final = 2
-"""Between two looks at a Restatement that somebody waits for."""
+"""Between two looks at a Restatement or a batch that somebody waits for."""
+_NOT_THERE_YET: Final = ("NotFound", "NoTable", "NotTracked")
+"""Problems of a batch that may still arrive. The run of the first batch makes the table, and then the table of batches."""
 _FORBIDDEN: Final = 403
 _THERE: Final = (409, 412)
 """The object is there already; completing the upload compares it."""
@@ -41,6 +45,16 @@ _LONGEST_SECONDS: Final = 300.0
 """The longest Retry-After that is obeyed. With a longer one, the call fails at once."""
 OnBytes: TypeAlias = Callable[[int], object]
 Document: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What is known now about something that somebody waits for."""
+
+    said: str
+    """In words, for the message of a wait that takes too long."""
+    reached: Document | None = None
+    """What was waited for. None: not yet."""
 
 
 @dataclass(frozen=True)
@@ -222,6 +236,48 @@ class GatewayClient:
         """
         return self._call("GET", f"{self._of(dataset)}/batches/{_segment(batch_id)}")
 
+    def promoted(self, dataset: str, batch_id: str) -> Document | None:
+        """The batch if it is promoted, as `batch` returns it. None: it waits in the buffer, or has not arrived.
+
+        Raises:
+            InputError: `NotPromoted`, with why: it was refused, is held by a check, or was taken back; InvalidName.
+            GatewayProblem: What the gateway reports.
+            TransientError: The gateway is away.
+        """
+        return self._look_at_batch(dataset, batch_id).reached
+
+    def wait_for_batch(self, dataset: str, batch_id: str, seconds: float = 600) -> Document:
+        """Wait until a batch is promoted, and return it as `batch` does.
+
+        Args:
+            dataset: The name of the Dataset.
+            batch_id: The id of the batch. It may arrive later.
+            seconds: How long to wait at most.
+
+        Raises:
+            InputError: `NotPromoted`, with why: it was refused, is held by a check, or was taken back; InvalidName.
+            GatewayProblem: What the gateway reports.
+            TransientError: `NotPromotedYet`: call again to wait. Or the gateway is away.
+        """
+        return _waited(lambda: self._look_at_batch(dataset, batch_id), "NotPromotedYet", seconds)
+
+    def _look_at_batch(self, dataset: str, batch_id: str) -> "_Look":
+        said = f"batch {batch_id} of dataset/{dataset}"
+        try:
+            document = self.batch(dataset, batch_id)
+        except GatewayProblem as e:
+            if e.reason not in _NOT_THERE_YET:
+                raise
+            self.dataset(dataset)  # a Dataset that does not exist is not waited for
+            return _Look(f"{said} is not known yet: {e.message}")
+        state = document["state"]
+        said = f"{said} is {state}"
+        if state in (BUFFERED, BatchState.PROMOTED):
+            return _Look(said, document if state == BatchState.PROMOTED else None)
+        by = document.get("restatement")
+        why = [document.get("refusalReason"), document.get("refusalMessage"), f"by Restatement {by}" if by else None]
+        raise InputError("NotPromoted", f"{said}: {' '.join(w for w in why if w)}")
+
     def erasures(self, dataset: str, open_only: bool = False) -> Iterator[Document]:
         """The erasures in the ledger of a Dataset. `open_only`: only those that are not verified.
 
@@ -281,6 +337,16 @@ class GatewayClient:
         listed = {"values": {k: list(v) for k, v in values.items()}} if values else {}
         return self._call("POST", f"{self._base}/restatements", {"name": name, "spec": dict(spec), **listed})
 
+    def restated(self, restatement: str) -> Document | None:
+        """The Restatement if it is committed. None: it goes on.
+
+        Raises:
+            InputError: `NotRestated`, with why: it failed, was cancelled or rolled back, or cannot go on; InvalidName.
+            GatewayProblem: What the gateway reports.
+            TransientError: The gateway is away.
+        """
+        return self._look_at_restatement(restatement).reached
+
     def wait(self, restatement: str, seconds: float = 600) -> Document:
         """Wait for the commit of a Restatement, and return it.
 
@@ -293,20 +359,17 @@ class GatewayClient:
             GatewayProblem: What the gateway reports.
             TransientError: `NotRestatedYet`: it goes on, call again to wait. Or the gateway is away.
         """
-        ends = time.monotonic() + seconds
-        while True:
-            document = self.restatement(restatement)
-            phase, conditions = document.get("phase"), {c["type"]: c for c in document["conditions"]}
-            if phase == "Succeeded":
-                return document
-            said = f"restatement/{restatement} is {phase or 'Pending'}"
-            if ready := conditions.get("Ready"):
-                said += f": {ready.get('reason') or ''} {ready.get('message') or ''}".rstrip()
-            if phase in NOT_CARRIED_OUT or conditions.get("Stalled", {}).get("status") == "True":
-                raise InputError("NotRestated", said)
-            if time.monotonic() > ends:
-                raise TransientError("NotRestatedYet", f"after {seconds:g} s, {said}. It goes on: call again to wait.")
-            time.sleep(LOOK_SECONDS)
+        return _waited(lambda: self._look_at_restatement(restatement), "NotRestatedYet", seconds)
+
+    def _look_at_restatement(self, restatement: str) -> "_Look":
+        document = self.restatement(restatement)
+        phase, conditions = document.get("phase"), {c["type"]: c for c in document["conditions"]}
+        said = f"restatement/{restatement} is {phase or 'Pending'}"
+        if ready := conditions.get("Ready"):
+            said += f": {ready.get('reason') or ''} {ready.get('message') or ''}".rstrip()
+        if phase in NOT_CARRIED_OUT or conditions.get("Stalled", {}).get("status") == "True":
+            raise InputError("NotRestated", said)
+        return _Look(said, document if phase == "Succeeded" else None)
 
     # --- uploads ---
 
@@ -525,6 +588,22 @@ def _segment(name: str) -> str:
     if name in ("", ".", ".."):
         raise InputError("InvalidName", f"the gateway cannot be asked for {name!r}. Look for it in the list.")
     return quote(name, safe="")
+
+
+def _waited(look: Callable[[], _Look], not_yet: str, seconds: float) -> Document:
+    """Look until it is reached.
+
+    Raises:
+        TransientError: With the reason `not_yet`.
+    """
+    ends = time.monotonic() + seconds
+    while True:
+        seen = look()
+        if seen.reached is not None:
+            return seen.reached
+        if time.monotonic() > ends:
+            raise TransientError(not_yet, f"after {seconds:g} s, {seen.said}. It goes on: call again to wait.")
+        time.sleep(LOOK_SECONDS)
 
 
 def _repeated(attempt: Callable[[], requests.Response], whom: str) -> requests.Response:

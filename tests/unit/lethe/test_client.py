@@ -248,6 +248,50 @@ def test_a_wait_that_takes_too_long_says_that_it_goes_on(network: Network, clien
         client.wait("r", seconds=0)
 
 
+UNKNOWN = a_problem("not-found", 404, "it does not exist.")
+NO_TABLE = a_problem("no-table", 409, "the table does not exist.")
+NO_BATCHES = a_problem("not-tracked", 409, "there is no table of batches.")
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([UNKNOWN, {}, NO_TABLE, {}, NO_BATCHES, {}, {"state": "buffered"}, {"state": "promoted", "rows": 3}], 3),
+        ([{"state": "refused", "refusalReason": "SchemaMismatch", "refusalMessage": "x"}], "refused: SchemaMismatch x"),
+        ([{"state": "held", "refusalReason": "CheckFailed"}], "held: CheckFailed"),
+        ([{"state": "reverted", "restatement": "default/r"}], "reverted: by Restatement default/r"),
+        ([UNKNOWN, UNKNOWN], "NotFound: it does not exist."),
+        ([a_problem("table-unreadable", 409, "a manifest is missing.")], "TableUnreadable: a manifest is missing."),
+    ],
+)
+def test_a_wait_for_a_batch_ends_when_it_is_promoted_or_will_not_be(
+    network: Network, client: lethe.GatewayClient, waits: list[float], answers: list[Any], expected: int | str
+) -> None:
+    each = iter(answers)
+
+    def answer(_: object) -> requests.Response:
+        following = next(each)
+        return following if isinstance(following, requests.Response) else an_answer(body=following)
+
+    network.answer = answer
+    if isinstance(expected, int):
+        assert client.wait_for_batch("flights", "a")["rows"] == expected
+        assert waits == [2] * 4
+    else:
+        with pytest.raises(InputError, match=re.escape(expected)):
+            client.wait_for_batch("flights", "a")
+
+
+@pytest.mark.usefixtures("waits")
+def test_a_wait_for_a_batch_that_takes_too_long_says_that_it_goes_on(
+    network: Network, client: lethe.GatewayClient
+) -> None:
+    network.answer = lambda _: an_answer(body={"state": "buffered"})
+
+    with pytest.raises(TransientError, match=r"NotPromotedYet: .*batch a of dataset/flights is buffered"):
+        client.wait_for_batch("flights", "a", seconds=0)
+
+
 def test_what_is_no_batch_is_not_uploaded(network: Network, client: lethe.GatewayClient, tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").touch()
 
