@@ -348,6 +348,8 @@ class ReplacementRows:
     bytes: int
     partitions: tuple[str, ...] | None = None
     """The partitions that contain the rows; None: any."""
+    reference: str | None = None
+    """The id of the run of another program that wrote them, if it has one."""
 
 
 @dataclass(frozen=True)
@@ -548,6 +550,7 @@ def plan_restatement(
                 rows=replacement.rows,
                 bytes=replacement.bytes,
                 partitions=replacement.partitions,
+                reference=replacement.reference,
             )
         )
     # If the replacement is not added, its keys delete no rows either.

@@ -15,6 +15,7 @@ from lethe.base import names
 from lethe.base.errors import ConflictError, InputError, TransientError
 from lethe.base.names import MAX_BATCH_ID_LENGTH, request_key, run_id
 from lethe.buffer.promotion import Publish, WrittenBatch, WrittenFiles, plan_publication
+from lethe.buffer.reference import require_reference
 from lethe.contract.result import Phase
 from lethe.contract.run import AcceptedHead, Provenance, Replacement, RestatementRequest, SearchLimits
 from lethe.contract.settings import Deletes, NativeDeletes, Operation, UnknownBatches
@@ -62,6 +63,7 @@ OPTIONS: Final = (
     "prepare",
     "deletes",
     "unknownBatches",
+    "reference",
 )
 
 
@@ -327,6 +329,7 @@ def write(
     prepare: bool = False,
     deletes: str = Deletes.AUTO,
     unknown_batches: str = UnknownBatches.REFUSE,
+    reference: str = "",
 ) -> WriteResult:
     """Write the rows of a frame as one batch, and delete the rows of the batches that it replaces, in one commit.
 
@@ -348,6 +351,8 @@ def write(
             DeletionVectors or PositionDeletes.
         unknown_batches: What happens if the table does not know one of the replaced batches, which may wait in a buffer. Refuse
             raises UnknownBatches. Allow records its id; a batch that arrives later with this id is not promoted.
+        reference: The id of the run that writes the batch, such as of a DAG, by which `revert` takes back all that it wrote;
+            "": none.
 
     In these cases nothing is committed.
 
@@ -358,12 +363,14 @@ def write(
         InputError: InvalidName, UnknownCatalog, CatalogNotServed, UnsafeProperty, TableNotFound, TableHoldsBatches,
             BatchColumnMissing, BatchColumnDropped, BatchColumnType, FormatVersionTooOld, InvalidBatchId, BatchTakenBack,
             BatchAlreadyWritten, ReplacementIsReplaced, AlreadyReplaced, ReplacementAlreadyPromoted, BatchIdMismatch,
-            NullInColumn, SchemaMismatch, UnknownBatches, UnknownOption, FormatVersionMismatch.
+            NullInColumn, SchemaMismatch, UnknownBatches, UnknownOption, FormatVersionMismatch, InvalidReference.
         ConflictError: Other writers committed first in every attempt.
         TransientError: A dependency is temporarily unavailable.
         LedgerError: A ledger file is unusable.
     """
-    request = _WriteRequest.of(batch_id, batch_ids_to_replace, batch_replacing_reason, unknown_of(unknown_batches))
+    request = _WriteRequest.of(
+        batch_id, batch_ids_to_replace, batch_replacing_reason, unknown_of(unknown_batches), reference
+    )
     found, properties = find_table(frame.sparkSession, table)
     prepare_table(found, properties, batch_column, prepare)
     run = run_id(found.uuid, "Write", [batch_id])
@@ -422,15 +429,16 @@ class _WriteRequest:
     replaces: tuple[str, ...]
     reason: str
     unknown_batches: UnknownBatches
+    reference: str | None
 
     @classmethod
     def of(
-        cls, batch_id: str, replaces: Sequence[str], reason: str, unknown_batches: UnknownBatches
+        cls, batch_id: str, replaces: Sequence[str], reason: str, unknown_batches: UnknownBatches, reference: str
     ) -> "_WriteRequest":
         """Make `_WriteRequest`.
 
         Raises:
-            InputError: InvalidBatchId, ReplacementIsReplaced.
+            InputError: InvalidBatchId, ReplacementIsReplaced, InvalidReference.
         """
         if isinstance(replaces, str):
             replaces = (replaces,)
@@ -446,7 +454,8 @@ class _WriteRequest:
                 "ReplacementIsReplaced",
                 f"batch {batch_id!r} cannot replace itself. A replacement is a new batch: use a new id.",
             )
-        return cls(batch_id, tuple(dict.fromkeys(replaces)), reason, unknown_batches)
+        named = require_reference(reference, "the argument reference") if reference else None
+        return cls(batch_id, tuple(dict.fromkeys(replaces)), reason, unknown_batches, named)
 
     @property
     def key(self) -> str:
@@ -510,7 +519,8 @@ def _plan(
     rows, size = sum(f.records for f in files), sum(f.bytes for f in files)
     partitions = base.partitions_of(files, [batch])[batch]
     if not request.replaces:
-        written = WrittenFiles({batch: WrittenBatch(batch, rows, size, ())}, {batch: partitions})
+        references = {batch: request.reference} if request.reference else {}
+        written = WrittenFiles({batch: WrittenBatch(batch, rows, size, ())}, {batch: partitions}, references=references)
         published = plan_publication(base.ledger, written, {}, run, now)
         assert isinstance(published, Publish)
         return published.delta, WriteResult(batch, None, rows, already=False)
@@ -518,7 +528,7 @@ def _plan(
         base.ledger,
         request.request(now),
         PlanScope(run, now, base.field_id, in_files),
-        ReplacementRows(rows, size, partitions),
+        ReplacementRows(rows, size, partitions, request.reference),
     )
     assert isinstance(restated, Restated)
     result = WriteResult(batch, None, rows, False, restated.result.rows_deleted, request.key)
@@ -537,7 +547,7 @@ class BatchWriter:
 
         Args:
             key: batchId, batchIdsToReplace (a list, or a text of ids separated by commas), batchReplacingReason, batchColumn,
-                prepare, deletes or unknownBatches; not case-sensitive.
+                prepare, deletes, unknownBatches or reference; not case-sensitive.
             value: As the argument of `write`.
 
         Returns:
@@ -584,6 +594,7 @@ class BatchWriter:
             prepare=str(self._options.get("prepare", "false")).lower() == "true",
             deletes=str(self._options.get("deletes", Deletes.AUTO)),
             unknown_batches=str(self._options.get("unknownBatches", UnknownBatches.REFUSE)),
+            reference=str(self._options.get("reference", "")),
         )
 
 

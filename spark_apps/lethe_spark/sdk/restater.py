@@ -8,10 +8,13 @@ from functools import partial
 
 from lethe.base.errors import InputError
 from lethe.base.names import request_key, run_id
+from lethe.buffer.reference import require_reference
 from lethe.contract.result import RequestResult
 from lethe.contract.run import Provenance, RestatementRequest, SearchLimits
 from lethe.contract.settings import Deletes, Operation, UnknownBatches
+from lethe.ledger_store import delivered
 from lethe.restatement.plan import AlreadyDone, PlanScope, check_request, plan_restatement
+from lethe.restatement.selection import Deliveries, references_of, with_selected
 from pyspark.sql import SparkSession
 
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger, keep_up
@@ -50,8 +53,9 @@ class RestatementResult:
 def revert(
     spark: SparkSession,
     table: str,
-    batch_ids: Sequence[str],
+    batch_ids: Sequence[str] = (),
     *,
+    reference: str = "",
     reason: str = "",
     ticket: str = "",
     name: str | None = None,
@@ -67,7 +71,9 @@ def revert(
     Args:
         spark: A session with the table's catalog.
         table: `catalog.namespace.table`.
-        batch_ids: The batches.
+        batch_ids: The batches. Empty with a reference.
+        reference: All batches that the run with this id delivered and that are in the table, instead of batch ids. Batches of
+            the run that wait in a buffer are not found.
         reason: A text for people, stored in the ledger.
         ticket: A reference to a ticket, stored in the ledger.
         name: A name for this revert. A second call with the same name and ids changes nothing, also after an undo. Without a
@@ -83,21 +89,27 @@ def revert(
 
     Raises:
         InputError: InvalidName, UnknownCatalog, CatalogNotServed, UnsafeProperty, TableNotFound, TableHoldsBatches,
-            TableNotPrepared, BatchColumnMissing, NoBatchIds, AlreadyReplaced, UnknownBatches,
-            UnknownOption, FormatVersionMismatch.
+            TableNotPrepared, BatchColumnMissing, NoBatchIds, AlreadyReplaced, UnknownBatches, TooManyBatches,
+            UnknownOption, FormatVersionMismatch, InvalidReference.
         ConflictError: The table moved between plan and commit.
         TransientError: A dependency is temporarily unavailable.
         LedgerError: A ledger file is unusable.
     """
     ids = tuple(dict.fromkeys((batch_ids,) if isinstance(batch_ids, str) else batch_ids))
-    if not ids:
-        raise InputError("NoBatchIds", "batch_ids is empty. Name at least one batch to revert.")
+    if bool(ids) == bool(reference):
+        raise InputError("NoBatchIds", "Name at least one batch to revert in batch_ids, or a reference, and not both.")
     called = name or f"revert-{uuid.uuid4().hex[:12]}"
+    chosen = (
+        {"reference": require_reference(reference, "the argument reference")}
+        if reference
+        else {"batchIds": sorted(ids)}
+    )
     request = RestatementRequest(
-        key=request_key("sdk", called, {"operation": Operation.REVERT, "batchIds": sorted(ids)}),
+        key=request_key("sdk", called, {"operation": Operation.REVERT, **chosen}),
         name=f"sdk/{called}",
         operation=Operation.REVERT,
         batch_ids=ids,
+        reference=reference,
         unknown_batches=unknown_of(unknown_batches),
         reason=reason,
         creation_time=datetime.now(UTC),
@@ -170,10 +182,14 @@ def _restate(
 
     def plan(base: Base) -> Intent[RequestResult] | NothingToCommit[RequestResult]:
         nonlocal last
-        in_files = frozenset() if request.key in base.ledger.requests else ids_in_files(base, request.batch_ids)
-        absent = frozenset(request.batch_ids).difference(in_files)
+        chosen, in_files = request, frozenset[str]()
+        if request.key not in base.ledger.requests:
+            known = delivered(base.ledger.batches, references_of([request]))
+            chosen = with_selected(base.ledger, request, Deliveries(known))
+            in_files = ids_in_files(base, chosen.batch_ids)
+        absent = frozenset(chosen.batch_ids).difference(in_files)
         scope = PlanScope(run, datetime.now(UTC), base.field_id, in_files, absent)
-        planned = plan_restatement(base.ledger, request, scope)
+        planned = plan_restatement(base.ledger, chosen, scope)
         if isinstance(planned, AlreadyDone):
             return NothingToCommit(planned.result)
         last = masker.masks(base, planned.delta, lifts_of(base.ledger, [request]))

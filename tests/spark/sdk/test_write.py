@@ -210,6 +210,27 @@ def test_a_revert_hides_and_an_undo_shows_again(flights: Flights) -> None:
         lethe_spark.undo(flights.spark, flights.full_name, "sdk/nothing/0")
 
 
+def test_all_that_a_run_wrote_is_taken_back_by_its_id_once(flights: Flights) -> None:
+    spark, table = flights.spark, flights.full_name
+    lethe_spark.write(frame(flights, 1, 2), table, batch_id="A", reference="run 1")
+    lethe_spark.write(frame(flights, 3), table, batch_id="B", reference="run 2")
+    lethe_spark.write(frame(flights, 4), table, batch_id="C", batch_ids_to_replace=["B"], reference="run 1")
+    lethe_spark.writer(frame(flights, 5)).options(batchId="D", reference="run 3").save(table)
+
+    reverted = lethe_spark.revert(spark, table, reference="run 1", name="run-1")
+
+    assert (reverted.rows_deleted, seen(flights)) == (3, {"D": 1})
+    lethe_spark.write(frame(flights, 6), table, batch_id="E", reference="run 1")
+    assert lethe_spark.revert(spark, table, reference="run 1", name="run-1").already
+    assert seen(flights) == {"D": 1, "E": 1}
+    with refused("UnknownBatches"):
+        lethe_spark.revert(spark, table, reference="run 2")  # its batch was replaced
+    with refused("NoBatchIds"):
+        lethe_spark.revert(spark, table, ["E"], reference="run 1")
+    with refused("InvalidReference"):
+        lethe_spark.write(frame(flights, 7), table, batch_id="F", reference=" run")
+
+
 def test_a_batch_that_was_taken_back_before_or_after_it_came_stays_out(flights: Flights) -> None:
     reverted = lethe_spark.revert(flights.spark, flights.full_name, "A", unknown_batches="Allow")
     with refused("BatchTakenBack"):
