@@ -3,12 +3,13 @@
 from collections.abc import Collection, Mapping
 
 import pytest
+from lethe.base.errors import InputError
 from lethe.contract.run import Replacement, RestatementRequest
 from lethe.contract.settings import Operation
 from lethe.ledger.ledger import BatchState, Ledger, apply
 from lethe.restatement.group import GroupFindings, GroupPlan, plan_dry_run, plan_group
 from lethe.restatement.plan import PlanScope, ReplacementRows
-from lethe.restatement.selection import CHANGED_STATES, Deliveries
+from lethe.restatement.selection import CHANGED_STATES, Deliveries, with_selected
 
 from tests.support.builders import FIELD, NOW, RUN, a_batch, a_ledger, a_replay, a_request, an_undo
 
@@ -61,6 +62,14 @@ def test_a_revert_keeps_the_batches_of_the_run_that_wait_in_the_buffer_out_of_th
         "AW", BatchState.REVERTED
     )
     assert after.batches["W"].blocks_promotion
+
+
+def test_a_run_with_too_many_batches_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lethe.restatement.selection.BATCHES_AT_MOST", 1)
+    ledger = a_ledger(batches=[a_batch(i, reference=REFERENCE) for i in "AB"])
+
+    with pytest.raises(InputError, match=r"TooManyBatches: .* delivered 2 batches, expected at most 1"):
+        with_selected(ledger, by_run(), deliveries(ledger))
 
 
 def test_a_batch_of_the_buffer_that_was_promoted_or_taken_back_meanwhile_is_what_the_ledger_says() -> None:
