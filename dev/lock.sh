@@ -7,6 +7,7 @@
 source "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 LOCKS=dev/requirements
+ORCHESTRATORS="airflow dagster dbt dlt"
 
 wanted() { python3 dev/requirements.py pyproject.toml "$@"; }
 
@@ -28,7 +29,7 @@ for name; do
   if [ "$name" = --upgrade ]; then upgrades+=(--upgrade); else upgrades+=(--upgrade-package "$name"); fi
 done
 mkdir -p "$LOCKS"
-for name in dev checkov engines docs flink rivals servers; do # uv reads the versions to keep from the file that it writes
+for name in dev checkov engines docs flink rivals servers $ORCHESTRATORS; do # uv reads the versions to keep from the file that it writes
   [ ! -e "$LOCKS/$name.txt" ] || cp "$LOCKS/$name.txt" "$LOCKS/$name.txt.new"
 done
 say "resolving"
@@ -39,3 +40,5 @@ wanted gateway operator | lock operator -c "$LOCKS/dev.txt"
 wanted spark | lock spark -c "$LOCKS/dev.txt"
 lock build -c "$LOCKS/dev.txt" < "$LOCKS/build.in"
 for name in checkov engines docs flink rivals servers; do lock "$name" ${upgrades[@]+"${upgrades[@]}"} < "$LOCKS/$name.in"; done
+# An orchestrator is in one environment with Lethe. dbt-core 1.12 has a part that is downloaded from GitHub while it is installed.
+for name in $ORCHESTRATORS; do { wanted "$name"; [ "$name" != dbt ] || echo "dbt-core<1.12"; } | lock "$name" ${upgrades[@]+"${upgrades[@]}"}; done

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Make the virtual environment that everything on this machine runs in, or that of a tool: venv.sh [build|checkov|engines|docs|flink|rivals|servers]
+# Make the virtual environment that everything on this machine runs in, or that of a tool: venv.sh [NAME]
 #
+# NAME is a file in dev/requirements: build, checkov, engines, docs, flink, rivals, servers, or an orchestrator (airflow, dagster, dbt, dlt).
 # It lies at $LETHE_CACHE/venv-HASH, by what is to be installed, and $LETHE_CACHE/venv or venv-TOOL points to it. Lethe itself is not in
 # it: several checkouts share it, and PYTHONPATH (see lib.sh) says whose code is meant. dev/lock.sh says which versions it has.
 source "$(dirname "$0")/lib.sh"

@@ -142,10 +142,10 @@ def a_lake(folder: Path) -> Lake:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Lake]:
-    """A lake that runs as long as the block."""
+def running(folder: Path, *options: str) -> Iterator[Lake]:
+    """A lake that runs as long as the block, with these options of `lethe local up`."""
     lake = a_lake(folder)
-    lake.up()
+    lake.up(*options)
     try:
         yield lake
     finally:

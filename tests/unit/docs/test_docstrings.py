@@ -14,8 +14,9 @@ ROOT = Path(__file__).resolve().parents[3]
 SECTION = re.compile(r"Raises:\n((?:    .*\n?|\n)+)")
 # Of packages whose errors pass through.
 FOREIGN = {
-    "AnalysisException", "ArrowException", "ArrowInvalid", "ArrowNotImplementedError", "BadParameter",
-    "CommitFailedException", "ConfigException", "HTTPError", "HTTPException", "JSONDecodeError", "JvmError",
+    "AirflowFailException", "AnalysisException", "ArrowException", "ArrowInvalid", "ArrowNotImplementedError",
+    "BadParameter", "CommitFailedException", "ConfigException", "DestinationTerminalException",
+    "DestinationTransientException", "HTTPError", "HTTPException", "JSONDecodeError", "JvmError",
     "NoSuchTableError",
     "Error", "ParseException", "PySparkRuntimeError", "UsageError", "ValidationError",
 }  # fmt: skip

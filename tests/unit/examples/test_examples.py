@@ -86,3 +86,37 @@ def test_secrets_are_in_the_environment_of_one_step_only() -> None:
     assert [s["name"] for s in using] == ["Write the credentials to files"]
     assert "secrets." not in using[0]["run"]
     assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+
+
+ARGO_WORKFLOWS = Path(__file__).parents[3] / "examples/argo/orders.yaml"
+
+
+def selected(condition: str, resource: Mapping[str, Any]) -> list[bool]:
+    """Whether each requirement of a condition of Argo Workflows holds: a selector of labels, whose keys are paths of gjson."""
+    requirements = re.findall(r"([\w.]+) (?:== (\w+)|in \(([\w,]+)\))(?:, |$)", condition)
+    assert ", ".join(f"{key} == {one}" if one else f"{key} in ({many})" for key, one, many in requirements) == condition
+
+    def value(path: str) -> Any:
+        found: Any = resource
+        for step in path.split("."):
+            if isinstance(found, list | tuple):
+                found = found[int(step)] if int(step) < len(found) else None
+            else:
+                found = (found or {}).get(step)
+        return found
+
+    return [value(key) in (many.split(",") if many else [one]) for key, one, many in requirements]
+
+
+@pytest.mark.parametrize("stage", [s for s in STAGES if s.kind == "Restatement"], ids=str)
+def test_argo_workflows_ends_the_step_when_the_restatement_ends(stage: Stage) -> None:
+    (template,) = [t for t in yaml.safe_load(ARGO_WORKFLOWS.read_text())["spec"]["templates"] if "resource" in t]
+    resource = template["resource"]
+
+    failed = any(selected(resource["failureCondition"], stage.body))
+    succeeded = not failed and all(selected(resource["successCondition"], stage.body))
+
+    cancelled = (
+        stage.status.get("phase") == "Cancelled"
+    )  # done, for whoever applies it; not, for whoever waits for the rows
+    assert (succeeded, failed) == (stage.kstatus == "Current" and not cancelled, stage.kstatus == "Failed" or cancelled)

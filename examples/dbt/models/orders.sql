@@ -1,0 +1,2 @@
+-- Other models need nothing of Lethe.
+select sum(orders)::bigint as orders, count(*) as batches from {{ ref('orders_by_batch') }}
