@@ -75,7 +75,7 @@ def _table(at: Connection, document: dict[str, Any]) -> DatasetTable:
 
 
 def revert(
-    dataset: DatasetTable, batch_ids: Sequence[str], reason: str, name: str, wait_seconds: float
+    dataset: DatasetTable, batch_ids: Sequence[str], reference: str, reason: str, name: str, wait_seconds: float
 ) -> tuple[str, RestatementStatus]:
     """Create a Restatement, and wait until its commit. The same again changes nothing, and waits.
 
@@ -87,7 +87,7 @@ def revert(
         TransientError: NotRestatedYet, ClusterAway.
     """
     note = manifests.Note(name=name, reason=reason)
-    document = manifests.revert(dataset.dataset, batch_ids, note)
+    document = manifests.revert(dataset.dataset, batch_ids, note, reference)
     called = str(document["metadata"]["name"])
     with _connected(dataset.namespace) as at:
         try:

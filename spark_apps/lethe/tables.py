@@ -159,7 +159,7 @@ class Table:
         """
         return history(self, batch_id)
 
-    def revert(self, batch_ids: str | Sequence[str], **options: Any) -> Reverted:
+    def revert(self, batch_ids: str | Sequence[str] = (), **options: Any) -> Reverted:
         """Delete the rows of batches. The options are those of `lethe.revert`.
 
         Raises:
@@ -323,8 +323,9 @@ def _redacted_row(batch_id: str, batch: BatchEntry | None, request: RequestEntry
 
 def revert(
     table: TableOrName,
-    batch_ids: str | Sequence[str],
+    batch_ids: str | Sequence[str] = (),
     *,
+    reference: str = "",
     reason: str = "",
     name: str = "",
     through: Through | None = None,
@@ -340,6 +341,7 @@ def revert(
     Args:
         table: What `lethe.table` returns or takes, or a loaded PyIceberg table.
         batch_ids: The batches.
+        reference: All batches that the run of another program with this id delivered, instead of batch ids.
         reason: A text for people, stored in the ledger. No personal data.
         name: The name of this revert. A second call with the same name and ids changes nothing. Empty: through an operator, the
             same call again also changes nothing; each commit is a new revert.
@@ -355,14 +357,16 @@ def revert(
         LedgerError: A ledger file is unusable.
     """
     ids = tuple(dict.fromkeys((batch_ids,) if isinstance(batch_ids, str) else batch_ids))
-    if not ids:
-        raise InputError("NoBatchIds", "batch_ids is empty. Name at least one batch to revert.")
+    if bool(ids) == bool(reference):
+        raise InputError("NoBatchIds", "Name at least one batch to revert in batch_ids, or a reference, and not both.")
     if through not in (None, "operator", "commit"):
         raise InputError("InvalidRead", f"through={through!r}: expected operator or commit.")
     view = _view(table)
     dataset, looked = (None, "") if through == "commit" else _dataset_of(view)
     if dataset is not None:
-        restated, status = import_module("lethe_kubectl.programs").revert(dataset, ids, reason, name, wait_seconds)
+        restated, status = import_module("lethe_kubectl.programs").revert(
+            dataset, ids, reference, reason, name, wait_seconds
+        )
         result = status.result
         return Reverted(
             restated,
@@ -377,7 +381,7 @@ def revert(
             f"{view.name}: {claim}, and no Dataset of this table was found ({looked}). Choose its cluster with KUBECONFIG, or "
             'pass through="commit" to commit from this process; an operator accepts that.',
         )
-    return _committed(view, ids, reason, name, spark)
+    return _committed(view, ids, reference, reason, name, spark)
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------------
@@ -435,7 +439,7 @@ def _dataset_of(view: _View) -> tuple[DatasetTable | None, str]:
     return dataset, where
 
 
-def _committed(view: _View, ids: Sequence[str], reason: str, name: str, spark: Any) -> Reverted:
+def _committed(view: _View, ids: Sequence[str], reference: str, reason: str, name: str, spark: Any) -> Reverted:
     """Revert with Spark, in this process.
 
     Raises:
@@ -451,5 +455,5 @@ def _committed(view: _View, ids: Sequence[str], reason: str, name: str, spark: A
             "'lethe-lake[spark]'.",
         ) from None
     session = session or lethe_spark.make_session(view.table.catalog.name)
-    done = lethe_spark.revert(session, view.name, ids, reason=reason, name=name or None)
+    done = lethe_spark.revert(session, view.name, ids, reference=reference, reason=reason, name=name or None)
     return Reverted(done.restatement, "commit", done.snapshot_id, done.rows_deleted)

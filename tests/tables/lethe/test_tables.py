@@ -184,6 +184,8 @@ def test_the_operator_of_the_dataset_reverts(places: Places, name: str) -> None:
     assert restatement["spec"] == {
         "datasetRef": {"name": "delays"}, "operation": "Revert", "batchIds": ["B"], "reason": "loaded too early",
     }  # fmt: skip
+    by_run = lethe.revert(name, reference="run 1")
+    assert cluster.get(RESTATEMENTS, NAMESPACE, by_run.restatement)["spec"]["selector"] == {"reference": "run 1"}
 
 
 @pytest.mark.usefixtures("flights")
@@ -244,11 +246,13 @@ def test_without_an_operator_this_process_commits(places: Places, spark: list[tu
 
     done = lethe.revert("air.flights", "B", reason="why", spark="mine")
     lethe.revert(NAME, ("B",), name="once")
+    lethe.revert(NAME, reference="run 1", spark="mine")
 
     assert done == lethe.Reverted("sdk/revert/1", "commit", 5, 1)
     assert spark == [
-        ("mine", NAME, ("B",), {"reason": "why", "name": None}),
-        ("a session with lite", NAME, ("B",), {"reason": "", "name": "once"}),
+        ("mine", NAME, ("B",), {"reference": "", "reason": "why", "name": None}),
+        ("a session with lite", NAME, ("B",), {"reference": "", "reason": "", "name": "once"}),
+        ("mine", NAME, (), {"reference": "run 1", "reason": "", "name": None}),
     ]
 
 
@@ -270,6 +274,7 @@ def test_what_a_revert_lacks_is_named(places: Places, monkeypatch: pytest.Monkey
     places.cluster()
     for options, reason in (
         ({"batch_ids": []}, "NoBatchIds"),
+        ({"batch_ids": "A", "reference": "run 1"}, "NoBatchIds"),
         ({"batch_ids": "A", "through": "magic"}, "InvalidRead"),
         ({"batch_ids": "A", "through": "operator"}, "NoOperator"),
     ):
