@@ -128,8 +128,12 @@ def test_airflow_delivers_a_batch_waits_for_another_and_takes_a_run_back(site: S
     assert "NotPromoted: batch" in dag("after_the_shop", code=1, batch_id=run)
 
 
+def gateway_of_dlt(site: Site) -> dict[str, str]:
+    return {"DESTINATION__LETHE__URL": site.url, "DESTINATION__LETHE__TOKEN": site.token}
+
+
 def test_a_load_of_dlt_is_a_batch_that_is_taken_back_by_its_id(site: Site, tmp_path: Path) -> None:
-    variables = {"DESTINATION__LETHE__URL": site.url, "DESTINATION__LETHE__TOKEN": site.token}
+    variables = gateway_of_dlt(site)
     command = ("python", str(EXAMPLES / "dlt/orders.py"))
 
     first, second = (site.run("dlt", tmp_path, *command, **variables).split()[-1] for _ in range(2))
@@ -148,14 +152,25 @@ def test_a_load_of_dlt_is_a_batch_that_is_taken_back_by_its_id(site: Site, tmp_p
 def test_a_load_of_dlt_that_was_interrupted_goes_on_as_the_same_batch(site: Site, tmp_path: Path) -> None:
     """The gateway is away when the load is complete. The next run delivers it, before it extracts anything new."""
     command = ("python", str(EXAMPLES / "dlt/orders.py"))
-    away = {"DESTINATION__LETHE__URL": f"http://127.0.0.1:{free_port()}", "DESTINATION__LETHE__TOKEN": site.token}
-    here = away | {"DESTINATION__LETHE__URL": site.url}
+    here = gateway_of_dlt(site)
+    away = here | {"DESTINATION__LETHE__URL": f"http://127.0.0.1:{free_port()}"}
 
     assert "GatewayAway" in site.run("dlt", tmp_path, *command, code=1, **away)
     (load,) = (p.name for p in (tmp_path / "dlt/pipelines/shop/load/normalized").iterdir())
     site.run("dlt", tmp_path, *command, **here)
 
     site.shows(load, **{load: "promoted"})
+
+
+def test_a_load_of_dlt_that_would_replace_or_merge_rows_is_refused(site: Site, tmp_path: Path) -> None:
+    source = (
+        "import dlt; from lethe.integrations.dlt import lethe; import sys;"
+        "dlt.pipeline(sys.argv[1], destination=lethe()).run([{'id': 1}], table_name='orders', write_disposition=sys.argv[1],"
+        "primary_key='id')"
+    )
+    for disposition in ("replace", "merge"):
+        printed = site.run("dlt", tmp_path, "python", "-c", source, disposition, code=1, **gateway_of_dlt(site))
+        assert f"table orders has the write disposition {disposition}" in printed
 
 
 def test_dagster_shows_batches_as_partitions_and_takes_a_run_back(site: Site, tmp_path: Path) -> None:
