@@ -55,7 +55,6 @@ PARTS = {
         [["dev/tools.sh", "fake-gcs-server", "azurite", "kstatus", "any-kubectl"]], after=["packages", "s3"]
     ),
     "kubernetes": Part([["dev/tools.sh", "kubernetes"]], after=["s3"]),
-    "orchestrators": Part([["dev/venv.sh", tool] for tool in ("dagster", "dbt", "dlt")], after=["python"]),
     # Only long tests need these.
     "compiler": Part([["dev/packages.sh", "compiler"]], after=["packages"]),
     "engines": Part(
@@ -69,7 +68,7 @@ PARTS = {
     ),
     "launchers": Part([["dev/tools.sh", "spark-operator"]], after=["chart"]),
     "release": Part([["dev/tools.sh", "cosign", "crane", "syft", "olm-validate"]], after=["chart"]),
-    "airflow": Part([["dev/venv.sh", "airflow"]], after=["orchestrators"]),
+    "orchestrators": Part([["dev/venv.sh", tool] for tool in ("airflow", "dagster", "dbt", "dlt")], after=["python"]),
 }
 # By folder.
 NEEDS = {
@@ -79,13 +78,13 @@ NEEDS = {
     "tests/spark": ["python", "packages", "jars", "s3", "moto"],
     "tests/services": ["python", "packages", "jars", "s3", "moto", "chart", "servers"],
     "tests/apiserver": ["python", "packages", "jars", "s3", "moto", "servers", "kubernetes"],
-    "tests/local": ["python", "packages", "jars", "s3", "servers", "orchestrators"],
+    "tests/local": ["python", "packages", "jars", "s3", "servers"],
 }
 LONG_NEEDS = {
     "tests/spark": ["engines"],
     "tests/services": ["engines", "release"],
     "tests/apiserver": ["launchers"],
-    "tests/local": ["airflow", "compiler"],
+    "tests/local": ["compiler", "orchestrators"],
 }
 # Folders of one run of pytest. tests/local is the first, so that one worker has all of it: the tests share an installation.
 UNIT = (("tests/unit", "tests/tables"),)

@@ -19,6 +19,8 @@ from tests.local.lake import TIMEOUT_SECONDS, Lake, orders, running
 from tests.support.environments import python_of
 from tests.support.servers.postgres import free_port
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 LINES_AT_MOST = 60
@@ -92,7 +94,6 @@ def test_an_example_is_short(tool: str) -> None:
     assert {p.name: n for p in files if (n := len(p.read_text().splitlines())) > LINES_AT_MOST} == {}
 
 
-@pytest.mark.long
 def test_airflow_delivers_a_batch_waits_for_another_and_takes_a_run_back(site: Site, tmp_path: Path) -> None:
     variables = {
         "AIRFLOW_HOME": str(tmp_path),
