@@ -39,6 +39,8 @@ log = logging.getLogger("lethe_spark.apps.warm_session")  # not __name__, which 
 
 OPTIONS: Final = f"-XX:+ExitOnOutOfMemoryError {QUICK_START}"
 """The JVM must not run on after it was out of memory."""
+SMALL_RUNS: Final = {"spark.shuffle.compress": "false"}
+"""Blocks of rows are compressed already, and other shuffles of a small run fit on the disk as they are."""
 GONE: Final = 1
 IDLE_SECONDS: Final = 1.0
 """A session that gets no run for so long loads what the first run would have to load."""
@@ -55,7 +57,7 @@ def main() -> int:
     forbid_core_dumps()
     formatter = log_to_stderr()
     tracing.start("lethe-run")
-    confs = with_java_options(context.parse(sys.argv[1:], {})[1].confs, OPTIONS)
+    confs = with_java_options({**SMALL_RUNS, **context.parse(sys.argv[1:], {})[1].confs}, OPTIONS)
     cancelled = threading.Event()
     with os.fdopen(int(os.environ[ANSWERS]), "w", buffering=1) as answers:
         threading.Thread(target=load_jobs, name="lethe-imports", daemon=True).start()  # while the JVM starts

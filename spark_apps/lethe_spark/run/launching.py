@@ -48,6 +48,8 @@ def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.daemon.module": WORKER_DAEMON,
+        # Blocks of rows are compressed (`lethe.writing.tasks`). Pyspark's default would compress them again.
+        "spark.rdd.compress": "false",
     }
     if memory := environ.get(MEMORY_ENV):
         defaults["spark.driver.memory"] = memory
