@@ -32,6 +32,9 @@ class Backend(StrEnum):
     AZURE = "abfss"
 
 
+_BACKENDS: Final = {backend.value: backend for backend in Backend}
+
+
 class Place(NamedTuple):
     """The place that one reading of a URI points to."""
 
@@ -56,8 +59,7 @@ def scheme_of(uri: str) -> str:
 
 def backend_of(uri: str) -> Backend | None:
     """The kind of store that a URI points to. None: Lethe does not support it."""
-    scheme = scheme_of(uri)
-    return Backend(scheme) if scheme in tuple(Backend) else None
+    return _BACKENDS.get(scheme_of(uri))
 
 
 def bucket_and_key(uri: str) -> tuple[str, str]:

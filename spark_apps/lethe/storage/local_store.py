@@ -68,7 +68,7 @@ class LocalStore:
     def read(self, uri: str) -> Content | None:
         """Read a whole file. Bytes and ETag belong together, even if another file takes the name meanwhile."""
         try:
-            with Path(local_path(uri)).open("rb") as file:
+            with open(local_path(uri), "rb", buffering=0) as file:
                 etag = _etag(os.fstat(file.fileno()))
                 return Content(file.read(), etag)
         except FileNotFoundError:
