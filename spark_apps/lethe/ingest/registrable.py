@@ -446,17 +446,26 @@ class Footer:
     """Why the file cannot be registered."""
 
     def encode(self) -> str:
-        """One JSON text, as a decoder or a worker sends it. `decode` reads it."""
-        d, e = self.described, self.error
-        described = None if d is None else (d.records, d.document, d.partition)
-        error = None if e is None else (e.uri, e.reason, e.message, e.unread)
-        return json.dumps((self.batch_id, self.uri, self.size, described, error))
+        """One JSON text, as a worker sends it. `decode` reads it."""
+        return json.dumps((self.batch_id, self.uri, self.size, *_plain_result(self.described, self.error)))
 
     @classmethod
     def decode(cls, text: str) -> "Footer":
         """Read the text that `encode` makes."""
-        batch_id, uri, size, described, error = json.loads(text)
-        return cls(batch_id, uri, size, described and RegistrableFile(*described), error and FileError(*error))
+        batch_id, uri, size, *result = json.loads(text)
+        return cls(batch_id, uri, size, *_result(*result))
+
+
+def _plain_result(described: RegistrableFile | None, error: FileError | None) -> tuple[Any, Any]:
+    """A result as values of JSON. `_result` reads it."""
+    return (
+        None if described is None else (described.records, described.document, described.partition),
+        None if error is None else (error.uri, error.reason, error.message, error.unread),
+    )
+
+
+def _result(described: Any, error: Any) -> tuple[RegistrableFile | None, FileError | None]:
+    return described and RegistrableFile(*described), error and FileError(*error)
 
 
 class _OtherFile(Exception):
@@ -553,9 +562,8 @@ class _FooterReading:
             yield footer
 
     def _used(self, document: dict[str, Any], _: list[memoryview], units: dict[int, Unit]) -> Iterator[Footer]:
-        for number, text in zip(document["settled"], document["footers"], strict=True):
-            footer = Footer.decode(text)
-            self._add(units[number].of, footer.described, footer.error)
+        for number, result in zip(document["settled"], document["footers"], strict=True):
+            self._add(units[number].of, *_result(*result))
         yield from self._in_order()
 
     def _refused(self, unit: Unit, why: str) -> None:
@@ -607,31 +615,27 @@ class FooterWork:
             footers = []
             for (number, size, _, entry), tail in zip(document["units"], tails, strict=True):
                 link.begin(number, size)
-                footers.append(
-                    self._footer(
-                        FileTask(entry["batch"], entry["uri"], entry["size"], folders=entry["folders"]), tail
-                    ).encode()
-                )
+                task = FileTask(entry["batch"], entry["uri"], entry["size"], folders=entry["folders"])
+                footers.append(_plain_result(*self._described(task, tail)))
             link.rest()
             link.send({"kind": "result", "settled": [u[0] for u in document["units"]], "footers": footers})
             link.send({"kind": "ready"})
 
-    def _footer(self, task: FileTask, tail: memoryview) -> Footer:
+    def _described(self, task: FileTask, tail: memoryview) -> tuple[RegistrableFile | None, FileError | None]:
         try:
             with Bytes(tail).faults(FORMAT):
                 metadata = metadata_of(tail)
                 check_columns(metadata.num_columns, self.limits)
-                described = describe(metadata, task.uri, task.size, task.batch_id, self.target, task.folders)
+                return describe(metadata, task.uri, task.size, task.batch_id, self.target, task.folders), None
         except BadFile as e:
-            return Footer(task.batch_id, task.uri, task.size, error=error_of(task, e))
-        return Footer(task.batch_id, task.uri, task.size, described)
+            return None, error_of(task, e)
 
 
 def name_problem(uri: str) -> str | None:
     """Why readers of Iceberg tables could not open a data file of this name; None: they can."""
     if "?" in uri or "#" in uri:
         return "its name contains ? or #, and readers of Iceberg tables cut a path there; rename the file"
-    if not all(c.isprintable() for c in uri):
+    if not uri.isprintable():
         return (
             "its name contains a line break or another character that is not printable, and Spark cannot open such a path; "
             "rename the file"
