@@ -15,6 +15,11 @@ from tests.support.gateway_site import Site, create_people
 from tests.support.servers.gateway import kube_of, role
 
 SPEC: dict[str, Any] = {"operation": "Erase", "datasetSelector": {}, "ticket": "DSR-1"}
+REDACT: dict[str, Any] = {
+    **SPEC,
+    "operation": "Redact",
+    "redact": {"columns": [{"column": "name", "method": "SetNull"}]},
+}
 ANA = {"customer": ["ana@example.org", "ana@example.com"], "phone": ["+49 1"]}
 RESTATE = [("datasets", "get,list"), ("restatements", "get,list,create")]
 
@@ -43,16 +48,17 @@ def client(site: Site, account: str = "officer") -> lethe.GatewayClient:
 
 
 @pytest.mark.usefixtures("people")
-def test_values_become_a_secret_of_the_restatement_once(site: Site) -> None:
+@pytest.mark.parametrize(("name", "spec"), [("forget-ana", SPEC), ("forget-ana-redact", REDACT)])
+def test_values_become_a_secret_of_the_restatement_once(site: Site, name: str, spec: dict[str, Any]) -> None:
     kube = site.server.kube
     with client(site) as officer:
-        first = officer.restate(SPEC, "forget-ana", ANA)
-        again = officer.restate(SPEC, "forget-ana", ANA)
+        first = officer.restate(spec, name, ANA)
+        again = officer.restate(spec, name, ANA)
 
     assert (first["uid"], first["identities"], first["dataset"]) == (again["uid"], ["customer", "phone"], "")
-    stored, secret = kube.get(RESTATEMENTS, "default", "forget-ana"), kube.get(SECRETS, "default", "erase-forget-ana")
+    stored, secret = kube.get(RESTATEMENTS, "default", name), kube.get(SECRETS, "default", f"erase-{name}")
     refs = {i["identity"]: i["valuesFrom"]["secretKeyRef"] for i in stored["spec"]["subject"]["anyOf"]}
-    assert refs == {i: {"name": "erase-forget-ana", "key": i} for i in ANA}
+    assert refs == {i: {"name": f"erase-{name}", "key": i} for i in ANA}
     assert stored["spec"]["subject"]["deleteValues"] is True
     assert {k: b64decode(v).decode().splitlines() for k, v in secret["data"].items()} == ANA
     (owner,) = secret["metadata"]["ownerReferences"]
