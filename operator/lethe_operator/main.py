@@ -30,7 +30,7 @@ from lethe_operator.metrics import Metrics
 from lethe_operator.probes import OperatorHealth, ProbeAnswer, probes
 from lethe_operator.publish.publisher import Publishers, publishers_of
 from lethe_operator.reconcile import Reconciler
-from lethe_operator.request.rights import EraseRights
+from lethe_operator.request.reconcile import EraseRights
 from lethe_operator.runs.launch import DatasetObjects, RunVersions
 from lethe_operator.settings import Settings, from_environment, with_files
 

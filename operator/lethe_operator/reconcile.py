@@ -28,8 +28,7 @@ from lethe_operator.dataset.tables import TableReader
 from lethe_operator.metrics import Metrics, numbers_of
 from lethe_operator.publish.publisher import Publishers
 from lethe_operator.reasons import Reason
-from lethe_operator.request.reconcile import RequestReconciler, everyone_may
-from lethe_operator.request.rights import EraseRights
+from lethe_operator.request.reconcile import EraseRights, RequestReconciler, everyone_may
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Engine, Invalid, NoTable, TableView, Unavailable
 from lethe_operator.resources.vacuum_policy import selects

@@ -17,7 +17,7 @@ from typing import Final
 from lethe import tracing
 from lethe.contract.kubernetes import parse_bytes
 from lethe.kube import KubeError
-from lethe.search.batch_column import ColumnCache
+from lethe.search.batches import ColumnCache
 
 from lethe_spark.committer.reports import CommitterHealth, CommitterMetrics, Heartbeat, Reporting
 from lethe_spark.committer.work import OpenTables, PendingCleanup, Worker

@@ -46,8 +46,7 @@ from lethe.ingest.registrable import FOOTER_TOO_LARGE, Footer, FooterReader
 from lethe.kube import NotFound
 from lethe.ledger.ledger import Ledger
 from lethe.logs import about
-from lethe.search.batch_column import NO_CACHE, ColumnCache
-from lethe.search.batches import BatchSearch, Searched, SearchError, search_within
+from lethe.search.batches import NO_CACHE, BatchSearch, ColumnCache, Searched, SearchError, search_within
 from lethe.search.candidates import CandidateFile, held_ids
 from pydantic import ValidationError
 

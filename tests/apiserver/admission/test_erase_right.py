@@ -15,7 +15,7 @@ from lethe.contract.kubernetes import GROUP
 from lethe.contract.restatement import Requester
 from lethe.kube import NAMESPACES, RESTATEMENTS, SECRETS, SELF_REVIEWS, SERVICE_ACCOUNTS, Kube, RequestRefused
 from lethe_operator.reasons import Reason
-from lethe_operator.request.rights import EraseRights
+from lethe_operator.request.reconcile import EraseRights
 
 from tests.services.chart.chart import render
 from tests.support.clock import wait_until

@@ -12,7 +12,7 @@ from lethe.erasure.request_record import RequestStatement
 from lethe.kube import DATASETS, EVENTS, RESTATEMENTS, SECRETS, Document, RequestRefused, ResourceKind
 from lethe.search.strays import is_own
 from lethe_operator.cluster.schedule import Key
-from lethe_operator.request.rights import EraseRights
+from lethe_operator.request.reconcile import EraseRights
 from lethe_operator.resources.restatement import parse_restatement
 from lethe_operator.settings import Settings
 

@@ -25,9 +25,9 @@ from lethe.purge.filtering import Loss
 from lethe.restatement.group import set_aside
 from lethe.restatement.plan import ErasedRows
 from lethe.search.candidates import CandidateFile, candidates, traits_of, values_if_absent
-from lethe.search.columns import SearchableColumn, erased_column, key_columns
 from lethe.search.covered import LeavingRows
 from lethe.search.positions import AnyWanted, Wanted, WantedKeys, columns_of
+from lethe.search.redaction import SearchableColumn, erased_column, key_columns
 from pyroaring import FrozenBitMap64
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -37,7 +37,7 @@ from lethe_spark.commit.ledger_commit import Attempts, discard
 from lethe_spark.commit.table_state import Base
 from lethe_spark.jobs.holds import covering, holds_of
 from lethe_spark.jobs.restatement.lookup import Lookups
-from lethe_spark.jobs.restatement.redact import redactable, redaction_of, wanted_batches
+from lethe_spark.jobs.restatement.values import redactable, redaction_of, wanted_batches
 from lethe_spark.jobs.rewriting import filter_files, kept_metrics, write_by_spark
 from lethe_spark.jvm.data_files import (
     DataFile,

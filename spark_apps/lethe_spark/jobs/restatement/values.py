@@ -1,4 +1,4 @@
-"""Reads the lists of values that name the records of Erases and Redacts. I/O, with the credentials of the catalog.
+"""Reads what selects the records of Erases and Redacts, and what a Redact writes: lists of values, and mounted Secrets. I/O.
 
 Invariants: the content of a list is only in this process and in the memory of its workers. No message contains a value. A list at
 a URI is read once in an attempt, so that its digest is that of the values that are searched for.
@@ -13,12 +13,16 @@ from typing import Final
 from lethe.base.errors import InputError, TransientError
 from lethe.contract.result import RequestResult
 from lethe.contract.run import ConditionRef, RestatementRequest
-from lethe.files.values import MAX_VALUES
+from lethe.files.values import MAX_VALUES, ValueKind, Values, ValueType
 from lethe.restatement.group import set_aside
-from lethe.restatement.plan import values_digest
+from lethe.restatement.plan import KEY_BYTES_AT_LEAST, values_digest
+from lethe.search.positions import Wanted
+from lethe.search.redaction import RedactableColumn, redactable_columns
 
 from lethe_spark.commit.replacement_files import read_list
+from lethe_spark.commit.table_state import Base
 from lethe_spark.run.context import digest_key
+from lethe_spark.sql.redacting import RowRedaction
 
 VALUES_FOLDER: Final = "LETHE_VALUES_FOLDER"
 """Where the files with values and keys are, in a process whose mounts are elsewhere than the document of the run says."""
@@ -126,3 +130,42 @@ def _changed(before: RestatementRequest, now: RestatementRequest) -> InputError 
         f"Restatement {now.name}: spec.rows: the values have changed since they were first read (status.plan.valuesDigest), so "
         f"it is unknown which are meant. Nothing was {now.operation.done}. Create a new Restatement for the new values.",
     )
+
+
+def redactable(request: RestatementRequest, base: Base) -> tuple[RedactableColumn, ...]:
+    """The columns that a request redacts; empty if it redacts none.
+
+    Raises:
+        InputError: As `redactable_columns`.
+    """
+    table, asked = base.iceberg, request.redact.columns if request.redact is not None else ()
+    return redactable_columns(asked, request.name, table.schema(), table.spec(), base.field_id, base.facts.name)
+
+
+def redaction_of(request: RestatementRequest, base: Base) -> RowRedaction:
+    """What a Redact writes.
+
+    Raises:
+        InputError: As `redactable_columns`. `InvalidHashKey`.
+        TransientError: `SecretNotFound`.
+    """
+    columns, asked = redactable(request, base), request.redact
+    assert asked is not None
+    if not asked.hash_key_file:
+        return RowRedaction(columns)
+    where = f"Restatement {request.name}: spec.redact.hashKeyFrom"
+    least = f"at least {KEY_BYTES_AT_LEAST} random bytes"
+    key = read_mounted(asked.hash_key_file, (asked.secret, asked.secret_key), where, f"with {least}")
+    if len(key) < KEY_BYTES_AT_LEAST:
+        raise InputError(
+            "InvalidHashKey",
+            f"{where}: the key {asked.hash_key} has {len(key)} bytes, expected {least}: the values could be guessed. Create a "
+            "Restatement with another key. Nothing was redacted.",
+        )
+    return RowRedaction(columns, key)
+
+
+def wanted_batches(request: RestatementRequest, base: Base) -> Wanted:
+    """The rows of the batches that a Redact names."""
+    ids = tuple(sorted(frozenset(request.batch_ids)))
+    return Wanted.of(base.field_id, Values(ValueKind(ValueType.STRING), ids))

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.search.batch_column import NO_CACHE, ColumnCache, EncodedIds, find_batches
+from lethe.search.batches import NO_CACHE, ColumnCache, EncodedIds, find_batches
 from lethe.search.positions import SearchedFile, Unsure
 from pyiceberg.io import InputFile
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO

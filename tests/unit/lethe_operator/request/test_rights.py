@@ -7,7 +7,7 @@ import pytest
 from lethe.contract.restatement import Requester
 from lethe.kube import Away, KubeError, RequestRefused, ResourceKind
 from lethe_operator.reasons import Reason
-from lethe_operator.request.rights import ALLOWED_SECONDS, DENIED_SECONDS, EraseRights
+from lethe_operator.request.reconcile import ALLOWED_SECONDS, DENIED_SECONDS, EraseRights
 
 from tests.support.clock import ManualClock
 from tests.support.resources import a_restatement
