@@ -15,7 +15,7 @@ from lethe.integrations.airflow import LetheBatchSensor, LetheDeliverOperator, L
 
 
 @dag(schedule=None, catchup=False)
-def deliver_orders():
+def deliver_orders() -> None:
     @task
     def extract() -> str:
         """Writes the files of the batch. Where workers share no disk, do it in the task that delivers."""
@@ -33,13 +33,13 @@ def deliver_orders():
 
 
 @dag(schedule=None, params={"batch_id": Param(type="string")})
-def after_the_shop():
+def after_the_shop() -> None:
     """The triggerer waits for the batch: no worker is occupied."""
     LetheBatchSensor(task_id="wait_for_shop", dataset="orders", batch_id="{{ params.batch_id }}", timeout=3600)
 
 
 @dag(schedule=None, params={"run_id": Param(type="string"), "reason": Param("", type="string")})
-def take_back():
+def take_back() -> None:
     LetheRestateOperator(
         task_id="revert",
         spec={

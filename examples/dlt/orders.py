@@ -8,6 +8,7 @@ It needs `pip install lethe-lake 'dlt[parquet]'`, and the gateway in dlt's confi
 """
 
 import sys
+from collections.abc import Iterator
 
 import dlt
 from lethe import GatewayClient
@@ -15,7 +16,9 @@ from lethe.integrations.dlt import lethe
 
 
 @dlt.resource(write_disposition="append")
-def orders(last=dlt.sources.incremental("id", initial_value=0)):  # noqa: B008
+def orders(
+    last: dlt.sources.incremental[int] = dlt.sources.incremental("id", initial_value=0),  # noqa: B008
+) -> Iterator[list[dict[str, int]]]:
     """What came since the last load. A table with `_` in its name has a Dataset with `-`."""
     first = last.last_value + 1
     yield [{"id": first}, {"id": first + 1}, {"id": first + 2}]
