@@ -39,7 +39,7 @@ from lethe.kube import (
 from lethe.ledger_store import delivered
 from lethe.restatement.selection import Deliveries, with_selected
 from lethe.restatement.unknown import UNKNOWN_BATCHES, refuse_unknown, unknown_ids_of
-from lethe.search.redaction import ColumnUse, redactable_columns, require_columns, searchable_column
+from lethe.search.columns import ColumnUse, redactable_columns, require_columns, searchable_column
 from lethe_kubectl.dry_run import Uploads
 from lethe_kubectl.target import Connection, no_such_path
 from lethe_operator.guards.holds import holds_now

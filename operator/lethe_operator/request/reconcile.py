@@ -58,10 +58,10 @@ class RecordNotWritten(Exception):
     """The record of a request cannot be made yet. The text says why."""
 
 
-def write(
+def write_record(
     request: Restatement, parts: Sequence[Part], without_identity: Sequence[str], settings: Settings
 ) -> ErasureStatus:
-    """Write the record. Writing it again changes nothing.
+    """Write the record of a request. Writing it again changes nothing.
 
     Args:
         parts: All verified.
@@ -74,13 +74,13 @@ def write(
         LetheError: Another file is in its place, or the store cannot lock it.
         Exception: What the storage raises.
     """
-    tables = [_table(p, settings) for p in parts]
+    tables = [_table_erasure(p, settings) for p in parts]
     made = request_record(_asked(request), tables, without_identity)
     statement = RequestStatement(request.key, made.sha256, verified_time(tables))
     signatures: dict[str, str | None] = {}
     for part, table in zip(parts, tables, strict=True):
         uri = f"{table.record.rpartition('/')[0]}/{made.name}"
-        signatures[uri] = _write(part, uri, made.content, statement, settings)
+        signatures[uri] = _write_copy(part, uri, made.content, statement, settings)
     first = next(iter(signatures))
     return ErasureStatus(
         verified_time=statement.verified_time,
@@ -113,7 +113,7 @@ def _redaction(request: Restatement) -> RecordedRedaction | None:
     return RecordedRedaction(columns=columns, hash_key=key)
 
 
-def _table(part: Part, settings: Settings) -> TableErasure:
+def _table_erasure(part: Part, settings: Settings) -> TableErasure:
     child = part.child
     erasure = child.status.erasure if isinstance(child, Restatement) else None
     if part.target is None or not isinstance(child, Restatement):
@@ -160,7 +160,7 @@ def _not_covered(dataset: Dataset) -> tuple[str, ...]:
     return tuple(places)
 
 
-def _write(part: Part, uri: str, content: bytes, statement: RequestStatement, settings: Settings) -> str | None:
+def _write_copy(part: Part, uri: str, content: bytes, statement: RequestStatement, settings: Settings) -> str | None:
     """Write one copy of the record, and return its signature; None: records are not signed."""
     assert part.target is not None
     table = part.target.dataset.spec.table
@@ -326,7 +326,7 @@ class RequestReconciler:
         """Write the record, delete the values if that is wanted, and make the final status."""
         request, name = world.request, world.request.meta.name
         try:
-            written = write(request, actions.parts, world.targets.without_identity, self.settings)
+            written = write_record(request, actions.parts, world.targets.without_identity, self.settings)
         except (RecordNotWritten, NotSigned, LetheError) as e:
             text = f"The operator did not write the record of the request: {str(e).rstrip('.')}. The operator retries."
             log.warning("%s: %s", request.meta.full_name, text)

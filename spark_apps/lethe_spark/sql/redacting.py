@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from lethe.base.names import ROW_ID_COLUMNS
 from lethe.contract.settings import RedactionMethod
 from lethe.iceberg.column_path import ColumnPath
-from lethe.search.redaction import RedactableColumn
+from lethe.search.columns import RedactableColumn
 from pyiceberg.types import StructType
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812

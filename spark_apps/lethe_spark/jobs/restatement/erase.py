@@ -25,9 +25,9 @@ from lethe.purge.filtering import Loss
 from lethe.restatement.group import set_aside
 from lethe.restatement.plan import ErasedRows
 from lethe.search.candidates import CandidateFile, candidates, traits_of, values_if_absent
+from lethe.search.columns import SearchableColumn, erased_column, key_columns
 from lethe.search.covered import LeavingRows
 from lethe.search.positions import AnyWanted, Wanted, WantedKeys, columns_of
-from lethe.search.redaction import SearchableColumn, erased_column, key_columns
 from pyroaring import FrozenBitMap64
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812

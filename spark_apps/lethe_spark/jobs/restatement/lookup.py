@@ -22,8 +22,8 @@ from lethe.ingest.schema_fit import field_ids
 from lethe.read import data_file
 from lethe.read.scan import Scan, scan
 from lethe.search.candidates import candidates
+from lethe.search.columns import ColumnUse, SearchableColumn, searchable_column
 from lethe.search.positions import Wanted, distinct_values, is_one_of
-from lethe.search.redaction import ColumnUse, SearchableColumn, searchable_column
 from lethe.storage import vended
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In, LessThanOrEqual

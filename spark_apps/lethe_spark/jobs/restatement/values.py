@@ -16,8 +16,8 @@ from lethe.contract.run import ConditionRef, RestatementRequest
 from lethe.files.values import MAX_VALUES, ValueKind, Values, ValueType
 from lethe.restatement.group import set_aside
 from lethe.restatement.plan import KEY_BYTES_AT_LEAST, values_digest
+from lethe.search.columns import RedactableColumn, redactable_columns
 from lethe.search.positions import Wanted
-from lethe.search.redaction import RedactableColumn, redactable_columns
 
 from lethe_spark.commit.replacement_files import read_list
 from lethe_spark.commit.table_state import Base

@@ -18,7 +18,7 @@ from lethe.ingest.buffer_store import BadFile, FileTask
 from lethe.ingest.change_rows import Keyed, decoded, encoded
 from lethe.ingest.exact_values import as_column, fits, promotes
 from lethe.ingest.schema_fit import Fits, Fitting, Lacks, Misfit, Rules, compare, path_columns, plan_evolution, too_long
-from lethe.search.redaction import key_columns
+from lethe.search.columns import key_columns
 from lethe_spark.ingest import as_columns
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema

@@ -4,7 +4,7 @@ import pytest
 from lethe.base.errors import InputError
 from lethe.contract.run import ColumnRedaction
 from lethe.contract.settings import RedactionMethod
-from lethe.search.redaction import redactable_columns
+from lethe.search.columns import redactable_columns
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, VoidTransform
