@@ -274,9 +274,8 @@ class _MetadataCheck:
         if path.rpartition("/")[0] in self._shared:
             why = "it may belong to the other table with metadata in the same folder; move or delete that metadata"
             return ErasureBlocker(BlockerKind.OBJECT, without_values(path), None, why)
-        if not current or place(path) in self._published:
-            return None
-        return blocker_if_young(path, modified, datetime.now(UTC))
+        blocker = blocker_if_young(path, modified, datetime.now(UTC)) if current else None
+        return None if blocker is not None and place(path) in self._published else blocker
 
 
 def _age(metadata: Mapping[str, Any]) -> tuple[int, int]:
