@@ -261,7 +261,7 @@ class GatewayClient:
         """
         return _waited(lambda: self._look_at_batch(dataset, batch_id), "NotPromotedYet", seconds)
 
-    def _look_at_batch(self, dataset: str, batch_id: str) -> "_Look":
+    def _look_at_batch(self, dataset: str, batch_id: str) -> _Look:
         said = f"batch {batch_id} of dataset/{dataset}"
         try:
             document = self.batch(dataset, batch_id)
@@ -361,7 +361,7 @@ class GatewayClient:
         """
         return _waited(lambda: self._look_at_restatement(restatement), "NotRestatedYet", seconds)
 
-    def _look_at_restatement(self, restatement: str) -> "_Look":
+    def _look_at_restatement(self, restatement: str) -> _Look:
         document = self.restatement(restatement)
         phase, conditions = document.get("phase"), {c["type"]: c for c in document["conditions"]}
         said = f"restatement/{restatement} is {phase or 'Pending'}"

@@ -28,6 +28,7 @@ from lethe.read import scan
 from lethe.read.scan import Scan, SnapshotOrTime, Which
 from lethe.read.scan import scan as scan_table
 from lethe.restatement.plan import provenances, recalled
+from lethe.restatement.selection import named_batches
 
 BATCH_COLUMN: Final = "batch_id"
 """Of tables that Lethe has not prepared."""
@@ -356,9 +357,7 @@ def revert(
         TransientError: NotRestatedYet, CatalogUnavailable, ClusterAway.
         LedgerError: A ledger file is unusable.
     """
-    ids = tuple(dict.fromkeys((batch_ids,) if isinstance(batch_ids, str) else batch_ids))
-    if bool(ids) == bool(reference):
-        raise InputError("NoBatchIds", "Name at least one batch to revert in batch_ids, or a reference, and not both.")
+    ids = named_batches(batch_ids, reference)
     if through not in (None, "operator", "commit"):
         raise InputError("InvalidRead", f"through={through!r}: expected operator or commit.")
     view = _view(table)

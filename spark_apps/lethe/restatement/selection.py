@@ -48,6 +48,18 @@ class Deliveries:
 NONE_DELIVERED: Final = Deliveries()
 
 
+def named_batches(batch_ids: str | Sequence[str], reference: str) -> tuple[str, ...]:
+    """The ids that a call of `revert` names, each once; empty: it names a reference instead.
+
+    Raises:
+        InputError: `NoBatchIds`, if it names neither or both.
+    """
+    ids = tuple(dict.fromkeys((batch_ids,) if isinstance(batch_ids, str) else batch_ids))
+    if bool(ids) == bool(reference):
+        raise InputError("NoBatchIds", "Name at least one batch to revert in batch_ids, or a reference, and not both.")
+    return ids
+
+
 def references_of(requests: Iterable[RestatementRequest]) -> frozenset[str]:
     """The references that these requests name."""
     return frozenset(r.reference for r in requests if r.reference)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from lethe.base.errors import InputError
 from lethe.base.names import request_key, run_id
 from lethe.buffer.reference import require_reference
 from lethe.contract.result import RequestResult
@@ -14,7 +13,7 @@ from lethe.contract.run import Provenance, RestatementRequest, SearchLimits
 from lethe.contract.settings import Deletes, Operation, UnknownBatches
 from lethe.ledger_store import delivered
 from lethe.restatement.plan import AlreadyDone, PlanScope, check_request, plan_restatement
-from lethe.restatement.selection import Deliveries, references_of, with_selected
+from lethe.restatement.selection import Deliveries, named_batches, references_of, with_selected
 from pyspark.sql import SparkSession
 
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger, keep_up
@@ -95,9 +94,7 @@ def revert(
         TransientError: A dependency is temporarily unavailable.
         LedgerError: A ledger file is unusable.
     """
-    ids = tuple(dict.fromkeys((batch_ids,) if isinstance(batch_ids, str) else batch_ids))
-    if bool(ids) == bool(reference):
-        raise InputError("NoBatchIds", "Name at least one batch to revert in batch_ids, or a reference, and not both.")
+    ids = named_batches(batch_ids, reference)
     called = name or f"revert-{uuid.uuid4().hex[:12]}"
     chosen = (
         {"reference": require_reference(reference, "the argument reference")}
