@@ -10,8 +10,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lethe.contract.definitions import RESOURCES
-
 from dev import release
 from dev.distribution import listing
 
@@ -25,32 +23,15 @@ PICTURES = {
 RAW = "https://raw.githubusercontent.com/lethe-lake/lethe/{ref}/docs/images/{picture}"
 
 
-def ref() -> str:
-    """The tag of this version."""
-    return f"v{release.version()}"
-
-
 def annotations() -> dict[str, str]:
     """The annotations that depend on the version. All values are text; those that are not one word are YAML."""
     changes = listing.changes(release.section()[1])
-    crds = [
-        {
-            "kind": resource.kind,
-            "version": version["name"],
-            "name": crd["metadata"]["name"],
-            "displayName": listing.display_name(resource.kind),
-            "description": resource.description,
-        }
-        for resource in RESOURCES
-        for crd in [listing.crd(resource)]
-        for version in crd["spec"]["versions"]
-    ]
     found = {
         "changes": changes,
-        "crds": crds,
+        "crds": listing.definitions(),
         "crdsExamples": listing.examples(),
         "images": [{"name": name, "image": image} for name, image in listing.images().items()],
-        "screenshots": [{"title": t, "url": RAW.format(ref=ref(), picture=p)} for t, p in PICTURES.items()],
+        "screenshots": [{"title": t, "url": RAW.format(ref=listing.ref(), picture=p)} for t, p in PICTURES.items()],
     }
     flags = {
         "containsSecurityUpdates": any(change["kind"] == "security" for change in changes),
@@ -76,7 +57,7 @@ def package(folder: Path) -> None:
         shutil.copy(listing.ROOT / "LICENSE", copy)
         (copy / "Chart.yaml").write_text(annotated())
         readme = (copy / "README.md").read_text()
-        (copy / "README.md").write_text(readme.replace("](../../", f"]({listing.SOURCES.format(ref=ref())}"))
+        (copy / "README.md").write_text(readme.replace("](../../", f"]({listing.SOURCES.format(ref=listing.ref())}"))
         lint = ["helm", "lint", "--strict", "--quiet", "--namespace", "lethe-system", copy]
         subprocess.run(lint, check=True)
         subprocess.run(["helm", "package", copy, "--destination", folder], check=True)

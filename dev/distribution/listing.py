@@ -1,6 +1,7 @@
 """What the sites that list Lethe show: facts from the chart, the resource definitions, the examples and the changelog."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +18,8 @@ from lethe.contract.definitions import RESOURCES, Resource  # noqa: E402
 from dev import release  # noqa: E402
 
 CHART = ROOT / "helm/lethe"
-SOURCES = "https://github.com/lethe-lake/lethe/blob/{ref}/"
+REPOSITORY = "https://github.com/lethe-lake/lethe"
+SOURCES = f"{REPOSITORY}/blob/{{ref}}/"
 # The resource that a site shows as the example of a kind.
 EXAMPLES = {
     "Dataset": "examples/flights/dataset.yaml",
@@ -35,6 +37,11 @@ CHANGES = {
 }
 
 
+def ref() -> str:
+    """The tag of this version."""
+    return f"v{release.version()}"
+
+
 def chart() -> dict[str, Any]:
     """The chart's metadata."""
     found: dict[str, Any] = yaml.safe_load((CHART / "Chart.yaml").read_text())
@@ -47,14 +54,25 @@ def crd(resource: Resource) -> dict[str, Any]:
     return found
 
 
+def definitions() -> list[dict[str, str]]:
+    """What sites say of each kind of resource."""
+    return [
+        {
+            "kind": resource.kind,
+            "version": version["name"],
+            "name": definition["metadata"]["name"],
+            "displayName": re.sub(r"(?<=[a-z])(?=[A-Z])", " ", resource.kind),
+            "description": resource.description,
+        }
+        for resource in RESOURCES
+        for definition in [crd(resource)]
+        for version in definition["spec"]["versions"]
+    ]
+
+
 def examples() -> list[dict[str, Any]]:
     """A resource of each kind."""
     return [yaml.safe_load((ROOT / EXAMPLES[resource.kind]).read_text()) for resource in RESOURCES]
-
-
-def display_name(kind: str) -> str:
-    """The words of a kind, such as "Vacuum Policy"."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind)
 
 
 def images() -> dict[str, str]:
@@ -79,11 +97,15 @@ def changes(notes: str) -> list[dict[str, str]]:
     return found
 
 
+def git(*arguments: str) -> str:
+    """What a command of git prints about this checkout, with times in UTC."""
+    command, environment = ["git", *arguments], {**os.environ, "TZ": "UTC"}
+    return subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout.strip()
+
+
 def commit_time() -> str:
     """When the last commit was made, in UTC."""
-    command = ["git", "log", "-1", "--date=format-local:%Y-%m-%dT%H:%M:%SZ", "--format=%cd"]
-    environment = {"TZ": "UTC", "PATH": "/usr/local/bin:/usr/bin:/bin"}
-    return subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout.strip()
+    return git("log", "-1", "--date=format-local:%Y-%m-%dT%H:%M:%SZ", "--format=%cd")
 
 
 def render(values: Path, namespace: str) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lethe.contract.definitions import RESOURCES, Resource
+from lethe.contract.definitions import RESOURCES
 
 from dev import release
 from dev.distribution import listing, oci
@@ -128,22 +128,10 @@ def _variable(variable: Document) -> Document:
     return variable
 
 
-def _owned(resource: Resource) -> Document:
-    definition = listing.crd(resource)
-    (version,) = definition["spec"]["versions"]
-    return {
-        "name": definition["metadata"]["name"],
-        "version": version["name"],
-        "kind": resource.kind,
-        "displayName": listing.display_name(resource.kind),
-        "description": resource.description,
-    }
-
-
 def manifest(parts: Parts) -> Document:
     """The ClusterServiceVersion."""
     chart, version, images = listing.chart(), release.version(), listing.images()
-    docs = listing.SOURCES.format(ref=f"v{version}") + "docs/"
+    docs = listing.SOURCES.format(ref=listing.ref()) + "docs/"
     (home,) = chart["sources"]
     account = {"serviceAccountName": OPERATOR_ACCOUNT, "rules": parts.rules}
     deployments = [
@@ -181,7 +169,7 @@ def manifest(parts: Parts) -> Document:
             "provider": {"name": chart["maintainers"][0]["name"], "url": chart["maintainers"][0]["url"]},
             "icon": [{"base64data": base64.b64encode(ICON.read_bytes()).decode(), "mediatype": "image/svg+xml"}],
             "installModes": [{"type": mode, "supported": is_so} for mode, is_so in INSTALL_MODES.items()],
-            "customresourcedefinitions": {"owned": [_owned(resource) for resource in RESOURCES]},
+            "customresourcedefinitions": {"owned": listing.definitions()},
             "relatedImages": [{"name": name, "image": image} for name, image in images.items()],
             "install": {
                 "strategy": "deployment",

@@ -7,7 +7,6 @@ dev/release.sh says in variables when the build began (LETHE_RELEASE_STARTED) an
 import hashlib
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -18,8 +17,7 @@ from dev.distribution import listing
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
-REPOSITORY = "https://github.com/lethe-lake/lethe"
-BUILD_TYPE = f"{REPOSITORY}/blob/main/docs/releases.md#provenance"
+BUILD_TYPE = f"{listing.SOURCES.format(ref='main')}docs/releases.md#provenance"
 # What a release is made from besides the commit. All of it is in the commit; its digests are here so that others can be compared.
 LOCKS = (
     "dev/requirements/common.txt",
@@ -36,8 +34,8 @@ def predicate(environment: Mapping[str, str], finished: str) -> dict[str, Any]:
         environment: That of dev/release.sh. A workflow of GitHub names itself there.
         finished: When the build ended, in UTC, such as 2026-12-01T10:00:00Z.
     """
-    repository = environment.get("LETHE_REPOSITORY", REPOSITORY)
-    commit = _git("rev-parse", "HEAD")
+    repository = environment.get("LETHE_REPOSITORY", listing.REPOSITORY)
+    commit = listing.git("rev-parse", "HEAD")
     image_builder = environment["LETHE_IMAGE_BUILDER"]
     metadata = {"startedOn": environment["LETHE_RELEASE_STARTED"], "finishedOn": finished}
     if "GITHUB_WORKFLOW_REF" in environment:
@@ -74,12 +72,6 @@ def statement(sums: str, predicate: Mapping[str, Any]) -> dict[str, Any]:
         "predicateType": PREDICATE,
         "predicate": predicate,
     }
-
-
-def _git(*arguments: str) -> str:
-    return subprocess.run(
-        ["git", *arguments], cwd=listing.ROOT, check=True, capture_output=True, text=True
-    ).stdout.strip()
 
 
 def _file(path: str) -> dict[str, Any]:
