@@ -20,16 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from lethe.contract.result import Phase
 from lethe.iceberg import catalogs
 from lethe_spark.jobs.consolidation import job as consolidate
 from lethe_spark.run.context import RunContext
-from lethe_spark.run.progress import Reporter
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 
 from bench import producer
-from bench.lake import CATALOG, Lake, ignore, total_records
+from bench.lake import CATALOG, Lake, refill, total_records
 from bench.one_compaction import DAY, TABLE
 from bench.processes import Watch, carry_out, consolidation
 from bench.report import MIB, SECONDS, Cell, Goal, Part, View, goal, ratio, results_of
@@ -74,7 +72,7 @@ SCALES = sizes(
 
 def programs(lake: Lake, scale: CompactorsScale) -> dict[str, Any]:
     """All programs in turns, on the same files."""
-    made = _fill(lake, scale.files)
+    made = refill(lake.home / "buffer", scale.files)
     results: list[dict[str, Any]] = []
     with rest_catalog.running(_gone(lake.home / "rest")) as server:
         acts: dict[str, Callable[[], dict[str, Any]]] = {
@@ -95,7 +93,7 @@ def programs(lake: Lake, scale: CompactorsScale) -> dict[str, Any]:
 
 def fixed(lake: Lake, scale: CompactorsScale) -> dict[str, Any]:
     """Runs of few files, whose cost is mostly that of a run itself."""
-    made = _fill(lake, scale.few)
+    made = refill(lake.home / "buffer", scale.few)
     _by_warm_driver(lake, scale.few)
     acts = {NEW: partial(_by_new_driver, lake, scale, scale.few), WARM: partial(_by_warm_driver, lake, scale.few)}
     rounds = range(scale.fixed_rounds)
@@ -167,13 +165,8 @@ def _by_spark(lake: Lake) -> dict[str, Any]:
 def _by_warm_driver(lake: Lake, files: int) -> dict[str, Any]:
     table = f"run.warm_{uuid.uuid4().hex[:8]}"
     spec = consolidation(f"file://{lake.home}/buffer", table, _ids(files))
-    reporter = Reporter(spec, ignore)
-    context = RunContext(spec, reporter, catalogs.properties(lake.catalog), spark=lake.spark)
-    with _costs(os.getpid()) as found:
-        try:
-            consolidate.run(context)
-        finally:
-            reporter.close(Phase.SUCCEEDED)
+    with _costs(os.getpid()) as found, lake.carrying_out(spec, RunContext) as context:
+        consolidate.run(context)
     return found | _content(catalogs.load(CATALOG).load_table(table))
 
 
@@ -204,11 +197,6 @@ def _costs(pid: int) -> Iterator[dict[str, Any]]:
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
-
-
-def _fill(lake: Lake, count: int) -> producer.Produced:
-    say(f"{count:,} small files")
-    return producer.fill(_emptied(lake.home / "buffer"), 0, count)
 
 
 def _emptied(folder: Path) -> Path:

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from lethe.base import names
 from lethe.base.names import batch_folder
 from lethe.contract.checks import CheckSpec
-from lethe.contract.result import Phase
 from lethe.contract.run import BufferRef, ConsolidationMode, ConsolidationSpec, CreateTable, RunKind, RunSpec, TableRef
 from lethe.contract.settings import RunFamily
 from lethe.iceberg import catalogs
@@ -33,7 +32,6 @@ from lethe_spark.jvm.gateway import jvm
 from lethe_spark.jvm.scan_tasks import write_uncommitted
 from lethe_spark.jvm.spark_table import SparkTable
 from lethe_spark.run.context import RunContext
-from lethe_spark.run.progress import Reporter
 from pyspark.sql import functions as F  # noqa: N812
 
 from bench import producer
@@ -45,8 +43,8 @@ from bench.lake import (
     Lake,
     ancestors_of,
     entry,
-    ignore,
     our_properties,
+    refill,
     total_records,
 )
 from bench.processes import Measured, carry_out, consolidation
@@ -97,7 +95,7 @@ SCALES = sizes(
 
 def sustained(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
     """Consolidate a buffer of small files, by one run after the other, each in its own process."""
-    made = _fill(lake.home, scale.files)
+    made = refill(lake.home / "buffer", scale.files)
     return _one_after_the_other(lake, scale, _Place(f"file://{lake.home}/buffer"), "run.sustained", made)
 
 
@@ -105,7 +103,7 @@ def on_s3(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
     """The same with buffer and table on an S3 server, which runs on the same cores."""
     with servers.running() as s3:
         placed = lake.on_s3(s3)
-        made = _fill(s3.folder / BUCKET, scale.files)
+        made = refill(s3.folder / BUCKET / "buffer", scale.files)
         place = _Place(f"s3://{BUCKET}/buffer", placed.catalog)
         return _one_after_the_other(placed, scale, place, "run.on_s3", made)
 
@@ -114,7 +112,7 @@ def growth(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
     """Single runs of more and more files, each into a new table."""
     results = []
     for count in scale.growth:
-        made = _fill(lake.home, count)
+        made = refill(lake.home / "buffer", count)
         ids = [producer.batch_id(n) for n in range(count)]
         table, place = f"run.growth_{count}", _Place(f"file://{lake.home}/buffer")
         measured = _measured(lake, scale, place, table, ids)
@@ -139,7 +137,7 @@ CHECKED_ROUNDS: Final = 3
 
 def checks(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
     """The same small files without and with five checks, in turns, each time into a new table."""
-    made = _fill(lake.home, scale.per_run)
+    made = refill(lake.home / "buffer", scale.per_run)
     ids, place = [producer.batch_id(n) for n in range(scale.per_run)], _Place(f"file://{lake.home}/buffer")
     results: list[dict[str, Any]] = []
     for round_, with_checks in product(range(CHECKED_ROUNDS), (False, True)):
@@ -168,14 +166,6 @@ def _one_after_the_other(
         ids = [producer.batch_id(n) for n in range(first, min(first + scale.per_run, scale.files))]
         results.append(_measured(lake, scale, place, table, ids))
     return {"files": made.batches, "rows": made.rows, "bytes": made.bytes, **_checked(place, table, results, made.rows)}
-
-
-def _fill(folder: Path, count: int) -> producer.Produced:
-    """Put batches into the buffer in a folder, and nothing else."""
-    buffer = folder / "buffer"
-    shutil.rmtree(buffer, ignore_errors=True)
-    say(f"{count:,} small files")
-    return producer.fill(buffer, 0, count)
 
 
 def _measured(
@@ -229,8 +219,7 @@ PYICEBERG: Final = "PyIceberg, one commit per batch"
 def one_by_one(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
     """Both in turns, batch by batch, in a warm session. Reports the rates of all, of the first and of the last fifth."""
     buffer = lake.home / "buffer"
-    shutil.rmtree(buffer, ignore_errors=True)
-    producer.fill(buffer, 0, scale.sample + 1)
+    refill(buffer, scale.sample + 1)
     files = [_file(buffer, n) for n in range(scale.sample + 1)]
     acts = {SPARK: _by_spark(lake), PYICEBERG: _by_pyiceberg(lake)}
     seconds: dict[str, list[float]] = {name: [] for name in acts}
@@ -348,13 +337,9 @@ def register(lake: Lake, buffer: str, batch_ids: Sequence[str]) -> dict[str, flo
         buffer=BufferRef(uri=buffer),
         consolidation=ConsolidationSpec(mode=ConsolidationMode.REGISTER, batch_ids=tuple(batch_ids)),
     )
-    reporter = Reporter(spec, ignore)
-    context = Timed(spec, reporter, catalogs.properties(lake.catalog), spark=lake.spark)
-    began = time.monotonic()
-    try:
+    with lake.carrying_out(spec, Timed) as context:
+        began = time.monotonic()
         result = consolidate.run(context)
-    finally:
-        reporter.close(Phase.SUCCEEDED)
     ended = time.monotonic()
     if result.files_added != len(batch_ids):
         raise RuntimeError(f"{result.files_added} of {len(batch_ids)} files were registered")

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import yaml
@@ -47,6 +47,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from bench import producer
 from bench.timing import say
 from tests.support.servers import s3 as servers
 
@@ -102,6 +103,7 @@ class Size:
         return list(range(start, start + count))
 
 
+C = TypeVar("C", bound=RunContext)
 CATALOG = "lite"
 BUCKET: Final = "lake"
 DATASET = DatasetRef(namespace="bench", name="flights", uid="bench")
@@ -198,11 +200,24 @@ class Lake:
             restatement=RestatementGroupSpec(requests=tuple(requests), deletes=deletes) if requests else None,
             vacuum=vacuum,
         )
+        with self.carrying_out(spec, RunContext) as context:
+            yield context
+
+    @contextmanager
+    def carrying_out(self, spec: RunSpec, kind: type[C]) -> Iterator[C]:
+        """The context of this run, without reports of its progress."""
         reporter = Reporter(spec, ignore)
         try:
-            yield RunContext(spec, reporter, catalogs.properties(self.catalog), spark=self.spark)
+            yield kind(spec, reporter, catalogs.properties(self.catalog), spark=self.spark)
         finally:
             reporter.close(Phase.SUCCEEDED)
+
+
+def refill(buffer: Path, count: int) -> producer.Produced:
+    """Put the first `count` batches of the producer into a buffer, and nothing else."""
+    say(f"{count:,} small files")
+    shutil.rmtree(buffer, ignore_errors=True)
+    return producer.fill(buffer, 0, count)
 
 
 def ignore(progress: Progress) -> None:

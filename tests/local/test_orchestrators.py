@@ -181,13 +181,13 @@ def test_dagster_shows_batches_as_partitions_and_takes_a_run_back(site: Site, tm
 
     printed = site.run("dagster", tmp_path, "python", str(Path(__file__).with_name("dagster_orders.py")))
 
-    told = json.loads(printed.splitlines()[-1])
+    seen = json.loads(printed.splitlines()[-1])
     partition = "2026-11-29"
-    assert told["rows"] == 3
-    site.shows(told["run"], **{partition: "reverted"})
-    assert {*told["partitions"]} >= {partition, other}
-    assert ["AssetMaterialization", other] in told["events"]
-    assert (told["later"], told["nothing"]) == ([["AssetObservation", partition]], [])
+    assert seen["rows"] == 3
+    site.shows(seen["run"], **{partition: "reverted"})
+    assert {*seen["partitions"]} >= {partition, other}
+    assert ["AssetMaterialization", other] in seen["events"]
+    assert (seen["later"], seen["nothing"]) == ([["AssetObservation", partition]], [])
 
 
 def test_dbt_replays_the_batches_that_changed(site: Site, tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ class LetheDeliverOperator(_Waiting, BaseOperator):
         Args:
             dataset: The name of the Dataset.
             folder: The folder with the batch's files.
-            batch_id: The id of the batch. An id is used once, so a run that was taken back is not cleared, but run anew.
+            batch_id: The id of the batch. An id is used once: after a run was taken back, start a new one instead of clearing it.
             wait: False: the task ends when the batch is in the buffer.
             deferrable: Whether the triggerer waits.
             wait_seconds: How long to wait at most.

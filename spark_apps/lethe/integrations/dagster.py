@@ -90,7 +90,7 @@ class LetheResource(dg.ConfigurableResource):
 def batch_sensor(
     dataset: str, partitions: dg.DynamicPartitionsDefinition, asset_key: str | Sequence[str], **options: Any
 ) -> dg.SensorDefinition:
-    """A sensor that reports each promoted batch of a Dataset, whoever delivered it, as a materialization of its partition.
+    """A sensor that reports each promoted batch of a Dataset, also of other programs, as a materialization of its partition.
 
     A batch that is taken back is reported as an observation. It needs the resource `lethe`.
 

@@ -36,7 +36,7 @@ class EncodedIds:
 
     distinct: pa.Array
     codes: _Numbers = field(repr=False)
-    """The index in `distinct` of each run or row. The number of distinct ids stands for null."""
+    """The index in `distinct` of each run or row. The number of distinct ids means null."""
     ends: _Numbers | None = field(repr=False)
     """The row behind each run. None: there is a code for each row."""
 
