@@ -8,6 +8,7 @@ Lethe also records each batch. The processor time is that of all processes. It i
 
 import json
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -118,14 +119,22 @@ def _measured(name: str, act: Callable[[], dict[str, Any]], rows: int) -> dict[s
 def _process(name: str, buffer: Path, target: str) -> dict[str, Any]:
     command = [python_of("rivals"), "-m", "bench.one_compaction", name, str(buffer), target]
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    errors = buffer.parent / "errors.log"
+    errors, before = buffer.parent / "errors.log", _used_by_ended()
     with errors.open("w") as log:
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
         with _costs(process.pid) as found:
             out, _ = process.communicate()
     if process.returncode:
         raise RuntimeError(errors.read_text()[-500:].replace("\n", " "))
+    # Exact, also of a process that ends between two samples.
+    found["cpu_seconds"] = round(_used_by_ended() - before, 2)
     return found | json.loads(out.splitlines()[-1])
+
+
+def _used_by_ended() -> float:
+    """Processor seconds of the child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _into_folder(lake: Lake, name: str) -> dict[str, Any]:
