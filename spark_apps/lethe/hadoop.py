@@ -20,6 +20,7 @@ from pyiceberg.typedef import Identifier
 from lethe.base.errors import ConflictError, InputError, LetheError, TableError, TransientError, UnknownCommitState
 from lethe.base.unknown_types import known_types_only
 from lethe.files import hadoop_version as versions
+from lethe.storage.file_io import file_io
 from lethe.storage.object_store import FolderListing, WriteUnknown, open_folder
 
 log = logging.getLogger(__name__)
@@ -261,7 +262,7 @@ class FolderCatalog(NoopCatalog):
             identifier=parts,
             metadata=metadata,
             metadata_location=found.location,
-            io=self._load_file_io(location=found.location),
+            io=file_io(self.properties, found.location),
             catalog=self,
         )
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 from pyiceberg.table.sorting import SortOrder
 
 from lethe.ingest.buffer_store import BYTES_AHEAD, FILES_AHEAD
@@ -23,6 +23,7 @@ from lethe.purge import footer
 from lethe.purge.filtering import GroupWriter, describe, nans_of
 from lethe.purge.footer import FileSink, FooterUnreadable, groups_of, path_of_attempt
 from lethe.purge.source import PurgeSource, RowIds, Unsuitable, options_for
+from lethe.storage.file_io import file_io
 from lethe.writing.data_files import (
     GROUP_BYTES,
     SortKey,
@@ -364,7 +365,7 @@ class Merge:
             FileNotFoundError: There is no such file.
             Exception: What the storage raises.
         """
-        io = load_file_io(self.io_properties, bin_.to)
+        io = file_io(self.io_properties, bin_.to)
         try:
             kept = self._kept(bin_)
             try:

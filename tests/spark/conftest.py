@@ -59,8 +59,8 @@ def spark(lake: Lake) -> Iterator[SparkSession]:
     jars = Path(os.environ.get("LETHE_JARS", "~/.cache/lethe/jars")).expanduser()
     assert list(jars.glob("iceberg-spark-runtime-*.jar")), f"no jars in {jars}: run `make jars`, or set LETHE_JARS"
     _ = lake.catalog  # the SQL catalog's tables are made by whoever comes first
-    # The jars for tables in Google Cloud Storage are last. So the archive of classes still fits, and Spark has its own Arrow.
-    path = class_path([*jar_folders(os.environ), f"{jars}/gcs"])
+    # The jars of other clouds are last. So the archive of classes still fits, and Spark has its own Arrow.
+    path = class_path([*jar_folders(os.environ), f"{jars}/azure", f"{jars}/gcs"])
     session = make_session(CATALOG, {**SPARK_CONFS, "spark.driver.extraClassPath": os.pathsep.join(path)})
     yield session
     session.stop()

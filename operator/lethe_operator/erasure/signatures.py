@@ -20,9 +20,10 @@ from lethe.contract.status import ErasureStatus, RestatementStatus
 from lethe.erasure.record import SUFFIX, Signable, Signer, Statement, fault, signed_by
 from lethe.iceberg import catalogs
 from lethe.restatement.plan import recalled
+from lethe.storage.file_io import file_io
 from lethe.storage.object_store import TAKEN, read, write_once
 from lethe.storage.vended import of_table
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 
 from lethe_operator import conditions
 from lethe_operator.actions import Actions, Event
@@ -123,7 +124,7 @@ def _sign(
     if folder != expected or not _NAME.fullmatch(name):
         raise NotSigned(f"the ledger names {uri}, expected a record in {expected}/")
     properties = of_table(catalogs.properties(dataset.spec.table.catalog), dataset.spec.table.name)
-    io = load_file_io(dict(properties), uri)
+    io = file_io(properties, uri)
     content = read(uri, io, properties)
     if content is None:
         raise NotSigned(f"the ledger names {uri}, which does not exist")

@@ -34,9 +34,9 @@ from lethe.kube import (
     ResourceKind,
     is_allowed,
 )
+from lethe.storage.file_io import file_io
 from lethe.storage.object_store import write_once
 from lethe.storage.vended import of_table
-from pyiceberg.io import load_file_io
 
 from lethe_operator.actions import Event
 from lethe_operator.cluster import status
@@ -165,7 +165,7 @@ def _write_copy(part: Part, uri: str, content: bytes, statement: RequestStatemen
     assert part.target is not None
     table = part.target.dataset.spec.table
     properties = of_table(catalogs.properties(table.catalog), table.name)
-    io = load_file_io(dict(properties), uri)
+    io = file_io(properties, uri)
     write_once(uri, content, io, properties, settings.record_retention)
     if settings.signer is None:
         return None

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from pyiceberg.io import load_file_io
 
 from lethe.base.errors import InputError, LetheError
 from lethe.cli import storage_check
@@ -26,6 +25,7 @@ from lethe.iceberg import catalogs
 from lethe.ledger.ledger import Ledger
 from lethe.ledger.tombstone import Erasure
 from lethe.restatement.plan import name_of, recalled, values_digest
+from lethe.storage.file_io import file_io
 
 CANONICAL_SINCE = 2
 """The format version since which records are canonical."""
@@ -375,7 +375,7 @@ def _content_at(place: str) -> bytes | None:
         return path.read_bytes() if path.is_file() else None
     for properties in catalogs.every().values():
         try:
-            with load_file_io(dict(properties), place).new_input(place).open() as stream:
+            with file_io(properties, place).new_input(place).open() as stream:
                 return bytes(stream.read())
         except Exception:  # of another store
             continue

@@ -6,17 +6,13 @@ The file is `.pyiceberg.yaml` in PYICEBERG_HOME, the home directory or the worki
 
 import os
 import stat
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import yaml
-from pyarrow.fs import FileSystem
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
@@ -27,8 +23,7 @@ from pyiceberg.exceptions import (
     ServiceUnavailableError,
     TooManyRequestsError,
 )
-from pyiceberg.io import PY_IO_IMPL, FileIO, load_file_io
-from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.io import PY_IO_IMPL, FileIO
 from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT, Properties
 from pyiceberg.utils.config import Config, merge_config
@@ -37,18 +32,14 @@ from sqlalchemy import select
 from lethe import hadoop as folder_catalog
 from lethe.base.errors import InputError
 from lethe.iceberg import metadata_file
+from lethe.storage import azure
+from lethe.storage.file_io import SHARED, file_io
 from lethe.storage.vended import VendingCatalog
 from lethe.uri import Backend, backend_of
 from lethe.uri import is_local as is_local_uri
 
 _OF_VIEWS: Final = "VIEW"
 Name: TypeAlias = str | Sequence[str]
-
-IMPLEMENTATION: Final = f"{__name__}.SharedFileIO"
-"""The value of PyIceberg's property `py-io-impl`."""
-KEPT_AT_MOST: Final = 32
-_Key: TypeAlias = tuple[str, str | None, frozenset[tuple[str, str]]]
-"""Scheme, host or bucket, and the properties of files."""
 
 CONFIG_FILE = ".pyiceberg.yaml"
 _IS_NESSIE = "nessie.is-nessie-catalog"
@@ -72,11 +63,6 @@ _OF_SIGNER = {
 """The credentials that sign requests to a REST catalog (SigV4): PyIceberg's names, and those of Iceberg's Java library."""
 _BY_SCHEME = "org.apache.iceberg.io.ResolvingFileIO"
 """The class of Iceberg's Java library that chooses the FileIO of each file by the scheme of its URI."""
-_OF_JAVA = {
-    "adls.account-name": "adls.auth.shared-key.account.name",
-    "adls.account-key": "adls.auth.shared-key.account.key",
-}
-"""PyIceberg's properties that have another name in Iceberg's Java library."""
 _TIMEOUTS = {"s3.connect-timeout": "5", "s3.request-timeout": "20"}
 """Detect an unavailable catalog or store in seconds, not minutes. PyIceberg's property names and units."""
 _POSTGRESQL_TIMEOUTS = {"connect_timeout": "5", "tcp_user_timeout": "20000"}
@@ -147,54 +133,6 @@ def _is_view(catalog: Catalog, name: Name) -> bool:
         except (RESTError, NotImplementedError):  # it does not know views
             return False
     return False
-
-
-class _Clients:
-    """The clients that threads share, by properties."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[_Key, Future[FileSystem]] = OrderedDict()
-
-    def get(self, key: _Key, create: Callable[[], FileSystem]) -> FileSystem:
-        """The client of a key. One thread creates it, and others that need it wait.
-
-        Raises:
-            Exception: What `create` raises.
-        """
-        with self._lock:
-            entry = self._kept.get(key)
-            mine = entry is None
-            if entry is None:
-                entry = self._kept[key] = Future()
-            self._kept.move_to_end(key)
-            while len(self._kept) > KEPT_AT_MOST:
-                self._kept.popitem(last=False)
-        if mine:
-            try:
-                entry.set_result(create())
-            except BaseException as e:
-                with self._lock:
-                    if self._kept.get(key) is entry:
-                        del self._kept[key]
-                entry.set_exception(e)
-        return entry.result()
-
-
-_clients: Final = _Clients()
-
-
-class SharedFileIO(PyArrowFileIO):
-    """Two FileIO with the same properties share their clients.
-
-    PyIceberg makes a FileIO for each table that it loads, and a SQL catalog another one for the table's metadata, each with a
-    client of its own. The constructor of Arrow's S3 client waits for all S3 requests of the process that are in flight, so that
-    many tables would be loaded one after the other.
-    """
-
-    def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
-        key = (scheme, netloc, frozenset(self.properties.items()))
-        return _clients.get(key, lambda: super(SharedFileIO, self)._initialize_fs(scheme, netloc))
 
 
 def config_files() -> tuple[Path, ...]:
@@ -295,7 +233,7 @@ def opened(name: str, every_property: Mapping[str, str]) -> Catalog:
         conf = merge_config(Config().get_catalog_config(name) or {}, {**_TIMEOUTS, **own})
         catalog: Catalog = VendingCatalog(name, **cast(dict[str, str], conf))
     else:
-        defaults = {**_TIMEOUTS, PY_IO_IMPL: IMPLEMENTATION, "init_catalog_tables": "false"}
+        defaults = {**_TIMEOUTS, PY_IO_IMPL: SHARED, "init_catalog_tables": "false"}
         catalog = _without_tables_properties(load_catalog(name, **{**defaults, **own}))
     _refuse_nessie(name, catalog.properties)
     return refuse_views(catalog)
@@ -309,7 +247,7 @@ def _without_tables_properties(catalog: Catalog) -> Catalog:
 
     def own_file_io(properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         del properties
-        return load_file_io(catalog.properties, location)
+        return file_io(catalog.properties, location or "")
 
     catalog._load_file_io = own_file_io  # type: ignore[method-assign]
     return catalog
@@ -457,7 +395,8 @@ def _jdbc(uri: str) -> dict[str, str]:
 
 def _file_io(catalog_properties: Mapping[str, str]) -> dict[str, str]:
     """Iceberg's FileIO for Spark, and its properties. Empty: Spark uses the default of the catalog's type."""
-    others = _of_gcs_and_azure(catalog_properties)
+    of_gcs = {k: v for k, v in catalog_properties.items() if k.startswith("gcs.")}
+    others = {**of_gcs, **azure.java_properties(catalog_properties)}
     is_elsewhere = backend_of(catalog_properties.get("warehouse", "")) in (Backend.GCS, Backend.AZURE)
     is_s3 = any(k.startswith("s3.") for k in catalog_properties)
     if others or is_elsewhere:
@@ -471,8 +410,3 @@ def _of_s3(catalog_properties: Mapping[str, str]) -> dict[str, str]:
     if "s3.region" in catalog_properties:
         conf["client.region"] = catalog_properties["s3.region"]
     return conf
-
-
-def _of_gcs_and_azure(catalog_properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties of these stores, with the names of Iceberg's Java library."""
-    return {_OF_JAVA.get(k, k): v for k, v in catalog_properties.items() if k.startswith(("gcs.", "adls."))}

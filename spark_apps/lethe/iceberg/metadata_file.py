@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final
 
 import fastavro
 from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import Compressor
 from pyiceberg.table import StaticTable
@@ -32,6 +32,7 @@ from lethe.decoder.process import limits_here
 from lethe.erasure.strays import PARTITION_SUMMARY
 from lethe.iceberg.facts import snapshot_of
 from lethe.ledger.lineage import Snapshot
+from lethe.storage.file_io import file_io
 
 log = logging.getLogger(__name__)
 
@@ -231,7 +232,7 @@ def read(
     Raises:
         Exception: What the store raises. PyIceberg's ValidationError, if the file is not the metadata of a table.
     """
-    io = load_file_io(dict(properties), location)
+    io = file_io(properties, location)
     file = io.new_input(location)
     with file.open() as stream, Compressor.get_compressor(location).stream_decompressor(stream) as plain:
         text = plain.read().decode()

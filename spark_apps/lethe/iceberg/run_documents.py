@@ -2,11 +2,10 @@
 
 import hashlib
 
-from pyiceberg.io import load_file_io
-
 from lethe.base.names import RUNS_FOLDER
 from lethe.contract.run import RunPointer
 from lethe.iceberg import catalogs
+from lethe.storage.file_io import file_io
 
 
 def folder(location: str) -> str:
@@ -21,7 +20,7 @@ def write(catalog: str, uri: str, text: str) -> str:
         Exception: What the store raises.
     """
     content = text.encode()
-    with load_file_io(dict(catalogs.properties(catalog)), uri).new_output(uri).create(overwrite=True) as stream:
+    with file_io(catalogs.properties(catalog), uri).new_output(uri).create(overwrite=True) as stream:
         stream.write(content)
     return hashlib.sha256(content).hexdigest()
 
@@ -32,7 +31,7 @@ def read(pointer: RunPointer) -> bytes | None:
     Raises:
         Exception: What the store raises.
     """
-    io = load_file_io(dict(catalogs.properties(pointer.catalog)), pointer.uri)
+    io = file_io(catalogs.properties(pointer.catalog), pointer.uri)
     try:
         with io.new_input(pointer.uri).open() as stream:
             content = bytes(stream.read())

@@ -39,6 +39,13 @@ class JarScope(StrEnum):
     """Also those of programs that Lethe is compared with."""
 
 
+class Store(StrEnum):
+    """A cloud whose client libraries are not in the Spark image."""
+
+    GCS = "gcs"
+    AZURE = "azure"
+
+
 @dataclass(frozen=True)
 class Jar:
     """One jar of the list."""
@@ -48,11 +55,13 @@ class Jar:
     folder: str
     """Below the folder of jars; ".": that folder itself, which is in Spark's class path."""
     sha256: str
+    prefix: str = ""
+    """Before its file name."""
 
     @property
     def name(self) -> str:
         """The file name, with the version."""
-        return self.path.rsplit("/", 1)[1]
+        return self.prefix + self.path.rsplit("/", 1)[1]
 
     @property
     def artifact(self) -> str:
@@ -69,20 +78,31 @@ def listed(scope: JarScope, path: Path = LIST) -> tuple[Jar, ...]:
     return tuple(_jars(path.read_text().splitlines(), scope))
 
 
+def of_store(store: Store, path: Path = LIST) -> tuple[Jar, ...]:
+    """The jars for tables in a cloud. Spark reads class paths by name, and the names of these come after all others."""
+    lines = _entries(path.read_text().splitlines())
+    return tuple(Jar(_path(jar), ".", sha256, "zz-") for where, jar, sha256 in lines if where == store)
+
+
+def _entries(lines: Iterable[str]) -> Iterable[list[str]]:
+    """Scope, coordinates and checksum of each jar of the list."""
+    return (text.split() for line in lines if (text := line.split("#")[0].strip()))
+
+
+def _path(coordinates: str) -> str:
+    group, artifact, version, *classifier = coordinates.split(":")
+    name = "-".join([artifact, version, *classifier]) + ".jar"
+    return f"{group.replace('.', '/')}/{artifact}/{version}/{name}"
+
+
 def _jars(lines: Iterable[str], scope: JarScope) -> Iterable[Jar]:
-    for line in lines:
-        text = line.split("#")[0].strip()
-        if not text:
-            continue
-        where, coordinates, sha256 = text.split()
+    for where, coordinates, sha256 in _entries(lines):
         in_class_path = where in (JarScope.IMAGE, JarScope.LOCAL)
         if not in_class_path and scope is not JarScope.BENCH and (scope is not JarScope.TEST or where in _RIVALS):
             continue
         if scope is JarScope.IMAGE and where != JarScope.IMAGE:
             continue
-        group, artifact, version, *classifier = coordinates.split(":")
-        name = "-".join([artifact, version, *classifier]) + ".jar"
-        yield Jar(f"{group.replace('.', '/')}/{artifact}/{version}/{name}", "." if in_class_path else where, sha256)
+        yield Jar(_path(coordinates), "." if in_class_path else where, sha256)
 
 
 class DownloadFailed(Exception):
@@ -171,7 +191,7 @@ def _attempt(url: str, jar: Jar, folder: Path, on_progress: Callable[[DownloadPr
 def remove_other_versions(jars: Sequence[Jar], folder: Path) -> tuple[Path, ...]:
     """Remove the jars that are another version of a listed one: Spark would load classes of both. Return them."""
     keep = {jar.file(folder) for jar in jars}
-    others = {p for jar in jars for p in (folder / jar.folder).glob(f"{jar.artifact}-[0-9]*.jar")} - keep
+    others = {p for jar in jars for p in (folder / jar.folder).glob(f"{jar.prefix}{jar.artifact}-[0-9]*.jar")} - keep
     for path in others:
         path.unlink(missing_ok=True)
     return tuple(sorted(others))

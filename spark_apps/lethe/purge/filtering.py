@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 from pyroaring import FrozenBitMap64
 
 from lethe.files.bounds import IdIndex
@@ -35,6 +35,7 @@ from lethe.purge.footer import (
     path_of_attempt,
 )
 from lethe.purge.source import PurgeSource, RowIds, Unsuitable
+from lethe.storage.file_io import file_io
 from lethe.writing.data_files import GROUP_BYTES, extremes_in, float_columns, nans_in, without_unused
 
 _Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -354,7 +355,7 @@ class Filter:
             FileNotFoundError: There is no such file.
             Exception: What the storage raises.
         """
-        io = load_file_io(self.io_properties, file.path)
+        io = file_io(self.io_properties, file.path)
         try:
             return self._filtered(io, file)
         except Unsuitable as e:

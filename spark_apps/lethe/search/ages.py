@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.io import load_file_io
 
 from lethe.files.values import ValueKind, Values
 from lethe.iceberg.column_path import ColumnName
@@ -17,6 +16,7 @@ from lethe.iceberg.time_column import TimeColumn
 from lethe.search.batches import SearchError
 from lethe.search.candidates import CandidateFile
 from lethe.search.positions import SearchedFile, Unsure, as_arrow
+from lethe.storage.file_io import file_io
 
 AgeResult: TypeAlias = "tuple[str, int | str | None]"
 """A path, and how many of its rows are too old, or why the file cannot be searched. None: the file does not exist."""
@@ -48,9 +48,7 @@ class AgeSearch:
         Raises:
             Unsure: The file cannot be searched with certainty.
         """
-        searched = SearchedFile(
-            load_file_io(dict(self.io_properties), file.path), file.path, file.format_name, self.names
-        )
+        searched = SearchedFile(file_io(self.io_properties, file.path), file.path, file.format_name, self.names)
         limit = as_arrow(Values(ValueKind(self.column.type), (self.cutoff,)))
         with searched.open() as (opened, columns):
             name = columns.get(self.column.field_id)

@@ -14,7 +14,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.io import load_file_io
 from pyroaring import BitMap64, FrozenBitMap64
 
 from lethe.base.errors import TransientError
@@ -23,6 +22,7 @@ from lethe.files.values import ValueKind, Values, ValueType
 from lethe.iceberg.column_path import ColumnName
 from lethe.search.candidates import CandidateFile
 from lethe.search.positions import Bounds, Part, SearchedFile, Unsure, frozen
+from lethe.storage.file_io import file_io
 
 _Numbers: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 _OVERHEAD: Final = 500
@@ -320,7 +320,7 @@ class BatchSearch:
         lower, upper = self.bounds.get(file.path, (None, None))
         start = 0 if lower is None else bisect_left(ids, lower)
         end = len(ids) if upper is None else bisect_right(ids, upper)
-        io = load_file_io(dict(self.io_properties), file.path)
+        io = file_io(self.io_properties, file.path)
         searched = SearchedFile(io, file.path, file.format_name, self.names)
         absent, scope = self.absent.get(file.path), (self.table_uuid, file.size)
         return find_batches(searched, self.field_id, ids[start:end], absent, self.strict, cache, scope)

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyroaring import FrozenBitMap64
 
@@ -23,6 +23,7 @@ from lethe.iceberg.position_deletes import PositionArray, as_array
 from lethe.iceberg.snapshot_files import EQUALITY_DELETES, PlannedFile, SnapshotView
 from lethe.read.data_file import Reading, deleted_rows
 from lethe.search.batches import SearchError
+from lethe.storage.file_io import file_io
 
 NO_POSITIONS = FrozenBitMap64()
 Covering: TypeAlias = Mapping[str, frozenset[str]]
@@ -83,7 +84,7 @@ class CoverageSearch:
         """
         path = question.leaving.path
         try:
-            return path, self._covering(load_file_io(dict(self.io_properties), path), question)
+            return path, self._covering(file_io(self.io_properties, path), question)
         except (InputError, pa.ArrowException):  # not readable here, or only by Spark
             return path, self.holds.names
         except Exception as e:

@@ -15,6 +15,7 @@ import boto3
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from lethe.base.names import VENDED_FOR
+from lethe.storage.azure import AzureAccount
 from lethe.storage.properties import with_vended
 from lethe.uri import Backend
 
@@ -140,51 +141,17 @@ def _gcs(bucket: str, current: _Current, options: Mapping[str, Any]) -> GCSStore
 
 def _azure(bucket: str, current: _Current, options: Mapping[str, Any]) -> AzureStore:
     properties, _ = current()
-    container, _, host = bucket.partition("@")
-    account = host.partition(".")[0]
-    connection = _connection(properties, account)
-    account = account or connection.get("AccountName", "") or properties.get("adls.account-name", "")
-    endpoint = connection.get("BlobEndpoint", "")
-    if not endpoint and (authority := properties.get("adls.blob-storage-authority")):
-        endpoint = f"{properties.get('adls.blob-storage-scheme', 'https')}://{authority}"
-    config: Any = {"account_name": account, **({"endpoint": endpoint.rstrip("/")} if endpoint else {})}
-    key = (
-        connection.get("AccountKey")
-        or properties.get("adls.account-key")
-        or properties.get("adls.auth.shared-key.account.key")
-    )
-    if _sas(properties, account, connection):
+    container = bucket.partition("@")[0]
+    account = AzureAccount.of(bucket, properties)
+    config: Any = account.of_obstore()
+    if not account.sas_token:
+        return AzureStore(container, config=config, **options)
 
-        def credentials() -> Any:
-            now, expires = current()
-            return {"sas_token": _sas(now, account, connection), "expires_at": expires}
+    def credentials() -> Any:
+        now, expires = current()
+        return {"sas_token": AzureAccount.of(bucket, now).sas_token, "expires_at": expires}
 
-        return AzureStore(container, config=config, credential_provider=credentials, **options)
-    if key:
-        config["account_key"] = key
-    elif token := properties.get("adls.token"):
-        config["token"] = token
-    elif "adls.client-secret" in properties:
-        config |= {
-            "tenant_id": properties.get("adls.tenant-id", ""),
-            "client_id": properties.get("adls.client-id", ""),
-            "client_secret": properties["adls.client-secret"],
-        }
-    return AzureStore(container, config=config, **options)
-
-
-def _connection(properties: Mapping[str, str], account: str) -> dict[str, str]:
-    """The parts of a connection string; empty: there is none. Iceberg's Java library has one property per account."""
-    text = next((v for k, v in properties.items() if k.startswith(f"adls.connection-string.{account}") and account), "")
-    text = text or properties.get("adls.connection-string", "")
-    if "=" not in text:
-        return {}
-    return {k.strip(): v for k, _, v in (part.partition("=") for part in text.split(";")) if k.strip()}
-
-
-def _sas(properties: Mapping[str, str], account: str, connection: Mapping[str, str]) -> str:
-    own = next((v for k, v in properties.items() if k.startswith(f"adls.sas-token.{account}") and account), "")
-    return (own or connection.get("SharedAccessSignature", "") or properties.get("adls.sas-token", "")).lstrip("?")
+    return AzureStore(container, config=config, credential_provider=credentials, **options)
 
 
 def _session() -> Any:

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 from botocore.credentials import RefreshableCredentials
 from pyiceberg.catalog.rest import RestCatalog, TableResponse
-from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
+from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.typedef import EMPTY_DICT, Properties
 from requests import Response, Session, codes
@@ -28,6 +28,7 @@ from urllib3.exceptions import ProtocolError
 from lethe.base.names import VENDED_FOR
 from lethe.base.unknown_types import known_types_only
 from lethe.storage import properties as allowed
+from lethe.storage.file_io import file_io
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ _vendors_lock: Final = threading.Lock()
 
 
 def of_table(properties: Mapping[str, str], table: str) -> dict[str, str]:
-    """The properties to open the files of a table with, for PyIceberg's `load_file_io` and for `lethe.storage.s3`.
+    """The properties to open the files of a table with, for `lethe.storage.file_io` and for `lethe.storage.s3`.
 
     Args:
         properties: Of the catalog.
@@ -232,7 +233,7 @@ class VendedFileIO(FileIO):
             made = self._made.get(scheme)
             if made is None or made[0] is not vended:
                 own = _without_vendor(self.properties)
-                made = vended, load_file_io(allowed.with_vended(own, vended.config), location)
+                made = vended, file_io(allowed.with_vended(own, vended.config), location)
                 self._made[scheme] = made
             return made[1]
 
@@ -271,7 +272,7 @@ class RetryingRestCatalog(RestCatalog):
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         """The FileIO of the catalog's own properties, without those of a table, which PyIceberg gives here."""
         del properties
-        return super()._load_file_io(location=location)
+        return file_io(self.properties, location or "")
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
         config, io = self._opened_with(identifier_tuple, table_response)
@@ -290,10 +291,8 @@ class RetryingRestCatalog(RestCatalog):
         location = response.metadata_location
         best = self._resolve_storage_credentials(response.storage_credentials, location)
         config = self.allowed({**response.config, **best}, ".".join(name))
-        io = super()._load_file_io(location=location)
-        if config:
-            io = load_file_io(allowed.with_vended(io.properties, config), location)
-        return config, io
+        own = allowed.with_vended(self.properties, config) if config else self.properties
+        return config, file_io(own, location or "")
 
     def _create_session(self) -> Session:
         session = super()._create_session()

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.conversions import to_json
-from pyiceberg.io import load_file_io
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
@@ -48,6 +47,7 @@ from lethe.ingest.exact_values import writable
 from lethe.ingest.parquet_types import FIELD_ID
 from lethe.ingest.registrable import RegisterTarget, by_field_id, columns_of, data_file_document
 from lethe.ingest.schema_fit import BATCH_IDS
+from lethe.storage.file_io import file_io
 from lethe.storage.properties import without_location_providers
 from lethe.vacuum.plan import has_bloom_filters
 
@@ -444,7 +444,7 @@ class DataFileWriter:
 
     def __init__(self, layout: TableLayout) -> None:
         self._layout = layout
-        self._io = load_file_io(dict(layout.io_properties), layout.location)
+        self._io = file_io(layout.io_properties, layout.location)
         self._paths: list[str] = []
 
     def write(self, parts: Iterable[pa.Table]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from lethe.contract.run import RunSpec
 from lethe.contract.settings import ExecutorRule, RunKind
 from lethe.iceberg import catalogs
 from lethe.jars.provide import FOLDER_ENV, provide
+from lethe.storage import azure
 from lethe.uri import Backend, backend_of
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -36,7 +37,7 @@ from lethe_spark.sql import rest_servers as folder_server
 
 log = logging.getLogger(__name__)
 
-_CLIENTS: Final[Mapping[Backend | None, str]] = {
+_CLIENTS: Final[dict[Backend | None, str]] = {
     Backend.GCS: "com.google.cloud.storage.Storage",
     Backend.AZURE: "com.azure.storage.file.datalake.DataLakeFileSystemClient",
 }
@@ -94,7 +95,8 @@ def _require_client(session: SparkSession, catalog: str, properties: Mapping[str
     """Require that the JVM has a client for the store of the warehouse.
 
     Raises:
-        InputError: `UnsupportedCatalog`, if Iceberg cannot open files of the warehouse without a further jar.
+        InputError: `UnsupportedCatalog`, if Iceberg cannot open files of the warehouse without a further jar, or with these
+            credentials.
     """
     warehouse = properties.get("warehouse", "")
     client = _CLIENTS.get(backend_of(warehouse))
@@ -103,6 +105,12 @@ def _require_client(session: SparkSession, catalog: str, properties: Mapping[str
             "UnsupportedCatalog",
             f"catalog {catalog} has its warehouse in {warehouse}, and Spark's class path has no {client}, which Iceberg needs "
             "to open files there. See docs/stores.md for stores and their jars, or use another warehouse.",
+        )
+    if unusable := azure.only_for_buffers(properties):
+        raise InputError(
+            "UnsupportedCatalog",
+            f"catalog {catalog} has its warehouse in Azure, and {unusable}, which is for buffers only. Expected for tables: an "
+            "account key, a signature (SAS), or the identity of the pods. See docs/stores.md.",
         )
 
 

@@ -25,10 +25,11 @@ from lethe.iceberg import catalogs
 from lethe.ledger.ledger import Delta
 from lethe.ledger.lineage import needed_carriers, summary
 from lethe.ledger.tombstone import Tombstone
+from lethe.storage.file_io import file_io
 from lethe.storage.object_store import open_store
 from lethe.vacuum.housekeeping import UNPUBLISHED_FOR
 from pyiceberg.catalog import Catalog
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jvm.commit import Change, commit
@@ -92,7 +93,7 @@ def noted(
     writer = Writer(context.run_id, folder, table.last_sequence_number, ids, attempt)
     properties = table_properties(context)
     uri = f"{_folder(table)}/{note_name(context.run_id, attempt, uuid.uuid4().hex[:8])}"
-    io = load_file_io(properties, uri)
+    io = file_io(properties, uri)
     with io.new_output(uri).create(overwrite=True) as stream:
         stream.write(writer.to_json())
     try:

@@ -30,9 +30,10 @@ from lethe.contract.run import (
 from lethe.iceberg import catalogs
 from lethe.restatement.plan import values_digest
 from lethe.storage import vended
+from lethe.storage.file_io import file_io
 from lethe.version import version
 from pydantic import ValidationError
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 from pyspark.sql import SparkSession
 
 from lethe_spark.run.progress import Reporter
@@ -137,7 +138,7 @@ def table_io(context: Committer, location: str) -> FileIO:
     Args:
         location: Of the table.
     """
-    return load_file_io(table_properties(context), location)
+    return file_io(table_properties(context), location)
 
 
 @dataclass(frozen=True)
@@ -382,7 +383,7 @@ def _fields(error: ValidationError) -> str:
 
 
 def _fetch(pointer: RunPointer) -> str:
-    io = load_file_io(dict(catalogs.properties(pointer.catalog)), pointer.uri)
+    io = file_io(catalogs.properties(pointer.catalog), pointer.uri)
     with io.new_input(pointer.uri).open() as stream:
         content = bytes(stream.read())
     digest = hashlib.sha256(content).hexdigest()

@@ -24,6 +24,8 @@ QUICK_START: Final = "-XX:TieredStopAtLevel=1"
 """For a JVM that lives for seconds, or whose work Python does: Java's second compiler would take more time than it saves."""
 NO_DUMPS: Final = ("-XX:-CreateCoredumpOnCrash", "-XX:-HeapDumpOnOutOfMemoryError")
 """The memory of a run holds values of rows, also erased ones. It must not get onto a disk. See `lethe_spark.run.core_dumps`."""
+AZURE_CLIENT: Final = "-Djdk.httpclient.allowRestrictedHeaders=content-length"
+"""Java's HTTP client sets this header itself. Without the option, Azure's library warns of it for each file."""
 LOCAL_FILES_JAR: Final = "/hadoop-bare-naked-local-fs-"
 """In the path of a jar that only the folder of jars outside the image has."""
 LOCAL_FILES: Final = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
@@ -65,6 +67,7 @@ def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
         settings.setdefault("spark.hadoop.fs.file.impl", LOCAL_FILES)
     # user.home: if the uid has no passwd entry, Java sets it to "?", and libraries write to a folder of that name.
     options = f"{' '.join(NO_DUMPS)} -Djava.io.tmpdir={scratch} -Duser.home={tempfile.gettempdir()} -Duser.timezone=UTC"
+    options = f"{options} {AZURE_CLIENT}"
     if os.path.exists(archive := f"{folders[0]}/{ARCHIVE}"):
         options = f"{' '.join(archive_options(archive))} {options}"
     return with_java_options(settings, options)

@@ -19,7 +19,7 @@ from lethe.search.ages import AgeResult, AgeSearch
 from lethe.search.batches import PARALLEL_FILES, BatchSearch, FileResult, Searched, is_few, result_of, search_here
 from lethe.search.candidates import CandidateFile
 from lethe.search.positions import AnyWanted, SearchedFile, Wanted, WantedKeys, find, find_keys
-from pyiceberg.io import load_file_io
+from lethe.storage.file_io import file_io
 from pyroaring import FrozenBitMap64
 from pyspark import Broadcast, SparkContext
 from pyspark.sql import Column, DataFrame
@@ -127,7 +127,7 @@ class Search:
     def _find(self, file: CandidateFile) -> dict[str, FrozenBitMap64]:
         values = {key: w for key in file.keys if isinstance(w := self.searches[key], Wanted)}
         keys = {key: w for key in file.keys if isinstance(w := self.searches[key], WantedKeys)}
-        io = load_file_io(dict(self.io_properties), file.path)
+        io = file_io(self.io_properties, file.path)
         searched = SearchedFile(io, file.path, file.format_name, self.names)
         positions = find(searched, values, file.if_absent) if values else {}
         if keys:

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from lethe.base.errors import InputError, TransientError
 from lethe.cli.main import cli
+from lethe.jars import __main__ as command
 from lethe.jars import download, provide
 from lethe.jars import download as listed
 from lethe.jars.download import JarScope
@@ -141,3 +142,24 @@ def test_the_command_prints_what_to_download_elsewhere(two_jars: str) -> None:
         f"{two_jars}/org/iceberg/2/iceberg-2.jar",
         f"{two_jars}/org/driver/1/driver-1.jar",
     ]
+
+
+def test_the_jars_of_a_store_are_added_after_all_others(
+    repository: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, folder = repository
+    place = folder / "com/azure/core/2"
+    place.mkdir(parents=True)
+    (place / "core-2.jar").write_bytes(b"azure")
+    list_ = tmp_path / "list.txt"
+    list_.write_text(f"image org:iceberg:2 0\nazure com.azure:core:2 {hashlib.sha256(b'azure').hexdigest()}\n")
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    for name in ("iceberg-2.jar", "zz-core-1.jar"):
+        (jars / name).touch()
+    monkeypatch.setenv("MAVEN_REPO", url)
+    monkeypatch.setattr("sys.argv", ["jars", str(jars), "--store", "azure", "--list", str(list_)])
+
+    command.main()
+
+    assert names(jars) == ["iceberg-2.jar", "zz-core-2.jar"]

@@ -1,8 +1,4 @@
-"""One batch on each store, from the buffer to the vacuum: buffer, replacement and list of ids are there, and so is the table.
-
-Azure is the exception: its table is in a local folder, because Azurite has no Data Lake endpoint, which Iceberg's Java library
-needs.
-"""
+"""One batch on each store, from the buffer to the vacuum: buffer, replacement and list of ids are there, and so is the table."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +11,7 @@ import pytest
 from lethe.base.errors import InputError
 from lethe.contract.run import BufferRef, Replacement
 from lethe.uri import Backend, backend_of
+from lethe_spark.apps import session
 from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
 
@@ -24,6 +21,7 @@ from tests.support.builders import a_request
 from tests.support.lake import Lake
 from tests.support.servers.stores import Place, Server, azure_server, gcs_server, s3_server
 
+IN_AZURE = "abfss://lake@account.dfs.core.windows.net/wh"
 SERVERS = {Backend.S3: s3_server, Backend.GCS: gcs_server, Backend.AZURE: azure_server}
 
 
@@ -41,10 +39,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 @pytest.fixture
 def story(spark: SparkSession, lake: Lake, place: Place, tmp_path: Path) -> Story:
     catalog = f"on_{place.backend}"
-    warehouse = f"file://{tmp_path}/wh" if place.backend is Backend.AZURE else place.at("wh")
     style = {"s3.path-style-access": "true"} if place.backend is Backend.S3 else {}
     lake.add_catalog(
-        catalog, type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=warehouse, **place.properties, **style
+        catalog, type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=place.at("wh"), **place.properties, **style
     )
     make_session(catalog)
     return Story.begin(spark, lake, catalog=catalog)
@@ -78,16 +75,28 @@ def test_a_batch_is_promoted_replaced_reverted_by_a_list_and_purged(story: Story
     assert (restated, rows_of(story)) == (wanted, wanted)
     table = story.table()
     assert Counter(table.scan().to_arrow()["batch_id"].to_pylist()) == {"C": 4, "A2": 3}, "rows were not purged"
-    assert backend_of(table.location()) is (Backend.LOCAL if place.backend is Backend.AZURE else place.backend)
+    assert backend_of(table.location()) is place.backend
     assert vacuumed.snapshot_id == story.head().snapshot_id
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_warehouse_without_the_jar_of_its_store_is_refused(lake: Lake) -> None:
-    warehouse = "abfss://lake@account.dfs.core.windows.net/wh"
-    lake.add_catalog("no_jar", type="sql", uri="sqlite:////nowhere.db", warehouse=warehouse)
+def test_a_warehouse_without_the_jar_of_its_store_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(session._CLIENTS, Backend.AZURE, "com.azure.Missing")
+    lake.add_catalog("no_jar", type="sql", uri="sqlite:////nowhere.db", warehouse=IN_AZURE)
 
-    with pytest.raises(InputError, match=r"catalog no_jar .* no com\.azure\.storage") as refused:
+    with pytest.raises(InputError, match=r"catalog no_jar .* no com\.azure\.Missing") as refused:
         make_session("no_jar")
 
     assert refused.value.reason == "UnsupportedCatalog"
+
+
+@pytest.mark.usefixtures("spark")
+def test_credentials_that_do_not_open_tables_are_refused(lake: Lake) -> None:
+    principal = {"adls.tenant-id": "t", "adls.client-id": "c", "adls.client-secret": "s3cr3t"}
+    lake.add_catalog("principal", type="sql", uri="sqlite:////nowhere.db", warehouse=IN_AZURE, **principal)
+
+    with pytest.raises(InputError, match=r"adls\.client-secret, which is for buffers only") as refused:
+        make_session("principal")
+
+    assert refused.value.reason == "UnsupportedCatalog"
+    assert "s3cr3t" not in str(refused.value)
