@@ -16,8 +16,8 @@ from typing import Final
 
 LIST: Final = Path(__file__).with_name("jars.txt")
 
-_RIVALS: Final = frozenset({"connect"})
-"""Folders of jars that only benchmarks need."""
+_RARE: Final = frozenset({"connect", "rest-1.8", "rest-1.10"})
+"""Folders of jars that only benchmarks and long tests need."""
 
 REPOSITORY_ENV: Final = "MAVEN_REPO"
 """The variable with the URL of another Maven repository, such as a mirror."""
@@ -36,7 +36,7 @@ class JarScope(StrEnum):
     TEST = "test"
     """Also those of servers that tests start."""
     BENCH = "bench"
-    """Also those of programs that Lethe is compared with."""
+    """Also those of programs that Lethe is compared with, and of older servers."""
 
 
 class Store(StrEnum):
@@ -98,7 +98,7 @@ def _path(coordinates: str) -> str:
 def _jars(lines: Iterable[str], scope: JarScope) -> Iterable[Jar]:
     for where, coordinates, sha256 in _entries(lines):
         in_class_path = where in (JarScope.IMAGE, JarScope.LOCAL)
-        if not in_class_path and scope is not JarScope.BENCH and (scope is not JarScope.TEST or where in _RIVALS):
+        if not in_class_path and scope is not JarScope.BENCH and (scope is not JarScope.TEST or where in _RARE):
             continue
         if scope is JarScope.IMAGE and where != JarScope.IMAGE:
             continue

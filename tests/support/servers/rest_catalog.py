@@ -41,12 +41,15 @@ class RestServer:
 
 
 @contextmanager
-def running(folder: Path, more: Mapping[str, str] | None = None, with_s3: bool = False) -> Iterator[RestServer]:
+def running(
+    folder: Path, more: Mapping[str, str] | None = None, with_s3: bool = False, version: str = ""
+) -> Iterator[RestServer]:
     """A server that keeps its catalog in SQLite and its tables in local files, for as long as the block lasts.
 
     Args:
         more: Of its environment: other properties of its catalog.
         with_s3: With the classes for tables on S3.
+        version: An older one, such as 1.8.
     """
     folder.mkdir()
     server = RestServer(free_port())
@@ -59,7 +62,7 @@ def running(folder: Path, more: Mapping[str, str] | None = None, with_s3: bool =
         "CATALOG_WAREHOUSE": f"file://{folder}/warehouse",
         **(more or {}),
     }
-    jars = servers.class_path("rest", *OF_PYSPARK, shared="sqlite-jdbc-*.jar")
+    jars = servers.class_path(f"rest-{version}" if version else "rest", *OF_PYSPARK, shared="sqlite-jdbc-*.jar")
     if with_s3:  # S3FileIO is in Iceberg's jar for Spark; what both have is the same version
         jars = os.pathsep.join((jars, servers.class_path(".", shared="iceberg-*.jar")))
     command = ["java", "-Xmx256m", "-cp", jars, "org.apache.iceberg.rest.RESTCatalogServer"]
