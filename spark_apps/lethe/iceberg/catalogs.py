@@ -225,6 +225,7 @@ def opened(name: str, every_property: Mapping[str, str]) -> Catalog:
     """
     metadata_file.install()
     own = {k: v for k, v in every_property.items() if not k.startswith(("spark.", *_NESTED))}
+    _refuse_s3_tables(name, own)
     if is_folder(own):
         return folder_catalog.FolderCatalog(name, **{**_TIMEOUTS, **own})
     if own.get("uri", "").startswith("postgresql"):
@@ -274,6 +275,22 @@ def require_history(name: str, catalog_properties: Mapping[str, str]) -> None:
 @lru_cache(maxsize=100)
 def _require_history(name: str, _: tuple[tuple[str, str], ...]) -> None:
     load(name)
+
+
+def _refuse_s3_tables(name: str, own: Mapping[str, str]) -> None:
+    """Refuse a catalog of Amazon S3 Tables, without asking it.
+
+    Its REST endpoint has a name of its own for signatures, and that of Glue names it in the warehouse.
+    """
+    warehouse, host = own.get("warehouse", ""), urlsplit(own.get("uri", "")).hostname or ""
+    is_signed_for_it = own.get("rest.signing-name") == "s3tables" or host.startswith("s3tables.")
+    if is_signed_for_it or ":s3tables:" in warehouse or "s3tablescatalog" in warehouse:
+        raise InputError(
+            "UnsupportedCatalog",
+            f"catalog {name} is Amazon S3 Tables: nobody can list or delete the files of its tables, so Lethe can neither purge "
+            "rows nor prove that they are gone. Keep the tables in an S3 bucket of your own, with a catalog of type rest, glue "
+            "or sql.",
+        )
 
 
 def _refuse_nessie(name: str, config: Mapping[str, str]) -> None:

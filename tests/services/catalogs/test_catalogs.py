@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from lethe.base.errors import InputError
-from lethe.iceberg.catalogs import every, load, properties, require_history, require_service, spark_properties
+from lethe.iceberg.catalogs import every, load, opened, properties, require_history, require_service, spark_properties
 from pyiceberg.exceptions import NoSuchTableError
 
 RESOLVING = "org.apache.iceberg.io.ResolvingFileIO"
@@ -241,6 +241,24 @@ def a_rest_catalog(config: dict[str, Any]) -> Iterator[str]:
             yield f"http://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"uri": "https://s3tables.eu-west-1.amazonaws.com/iceberg", "warehouse": "lake"},
+        {"uri": "https://proxy.example/iceberg", "rest.sigv4-enabled": "true", "rest.signing-name": "s3tables"},
+        {"uri": "https://proxy.example", "warehouse": "arn:aws:s3tables:eu-west-1:111122223333:bucket/lake"},
+        {"uri": "https://glue.eu-west-1.amazonaws.com/iceberg", "warehouse": "111122223333:s3tablescatalog/lake"},
+        {"type": "glue", "glue.id": "1", "warehouse": "s3tablescatalog/lake"},
+    ],
+)
+def test_s3_tables_are_refused_by_name_and_not_asked(own: dict[str, str]) -> None:
+    """Nobody can list or delete objects there."""
+    with pytest.raises(InputError, match=r"catalog lake is Amazon S3 Tables.*S3 bucket of your own") as refused:
+        opened("lake", own)
+
+    assert refused.value.reason == "UnsupportedCatalog"
 
 
 @pytest.mark.parametrize("part", ["defaults", "overrides"])

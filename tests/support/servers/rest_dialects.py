@@ -101,7 +101,9 @@ def _configuration(dialect: Dialect, content: bytes) -> bytes:
     if dialect.prefix:
         known["overrides"]["prefix"] = dialect.prefix
     if dialect.tables_only:
-        known["endpoints"] = [e for e in known["endpoints"] if "/views" not in e and e != "POST /v1/{prefix}/namespaces"]
+        known["endpoints"] = [
+            e for e in known["endpoints"] if "/views" not in e and e != "POST /v1/{prefix}/namespaces"
+        ]
     return json.dumps(known).encode()
 
 
