@@ -10,6 +10,7 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import click
@@ -70,6 +71,7 @@ def merged(defaults: Any, given: Any) -> Any:
     return {**defaults, **{k: merged(defaults.get(k), v) for k, v in given.items()}}
 
 
+@cache
 def documents(block: Block) -> list[str]:
     return [checked(d, block.title) for d in yaml.safe_load_all(block.text)]
 
