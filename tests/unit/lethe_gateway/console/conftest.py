@@ -26,19 +26,20 @@ class Session:
 
     def post(self, path: str, origin: str = HOST, key: str | None = None, **fields: Any) -> Any:
         """Args:
-        key: The form key; None: that of the overview.
+        key: The form key; None: that of the session.
         """
         key = self.form_key() if key is None else key
         data = {"form_key": key, **fields}
         return self.client.post(f"{HOST}{path}", data=data, headers={"Origin": origin}, follow_redirects=False)
 
-    def form_key(self, path: str = "/console/") -> str:
-        found = re.search(r'name="form_key" value="(\w*)"', self.get(path).text)
+    def form_key(self) -> str:
+        """The page of the search has it too, and is made faster than the overview."""
+        found = re.search(r'name="form_key" value="(\w*)"', self.get("/console/-/search").text)
         return found.group(1) if found else ""
 
     def log_in(self, token: str = TOKEN, wanted: str = "") -> Any:
-        key = self.form_key("/console/-/login")
-        return self.post("/console/-/login", key=key, token=token, next=wanted)
+        """The form of the login has no key yet."""
+        return self.post("/console/-/login", key="", token=token, next=wanted)
 
 
 _FOLLOWERS: list[Followers] = []

@@ -16,6 +16,12 @@ def session() -> Session:
     return a_session(lake())
 
 
+@pytest.fixture(scope="module")
+def unchanged() -> Session:
+    """For all tests in which nothing is created or annotated."""
+    return a_session(lake())
+
+
 def composed(session: Session, action: str, **fields: Any) -> Any:
     return session.post(
         f"{D}/restate", action=action, **{"operation": "Revert", "batch": "A", "reason": "twice", **fields}
@@ -140,12 +146,12 @@ def test_another_restatement_of_the_same_name_is_not_taken_for_it(session: Sessi
         ({"batch_ids": "\n".join(f"b{n}" for n in range(1001))}, "At most 1,000 ids"),
     ],
 )
-def test_a_field_that_is_wrong_says_what_is_expected(session: Session, fields: dict[str, str], message: str) -> None:
-    answer = composed(session, "apply", **fields)
+def test_a_field_that_is_wrong_says_what_is_expected(unchanged: Session, fields: dict[str, str], message: str) -> None:
+    answer = composed(unchanged, "apply", **fields)
 
     assert answer.status_code == 400
     assert message in answer.text
-    assert session.parts.writer.created == []
+    assert unchanged.parts.writer.created == []
 
 
 def test_a_hostile_id_comes_back_as_it_was() -> None:
@@ -162,9 +168,9 @@ def test_a_plan_of_a_vacuum_is_approved_as_it_was_shown(session: Session) -> Non
 
 
 @pytest.mark.parametrize("plan", ["", "d0"])
-def test_a_plan_that_has_changed_is_not_approved(session: Session, plan: str) -> None:
-    assert session.post(f"{D}/vacuum/approve", plan=plan).status_code == 400
-    assert session.parts.writer.annotated == []
+def test_a_plan_that_has_changed_is_not_approved(unchanged: Session, plan: str) -> None:
+    assert unchanged.post(f"{D}/vacuum/approve", plan=plan).status_code == 400
+    assert unchanged.parts.writer.annotated == []
 
 
 def test_a_vacuum_is_requested(session: Session) -> None:
@@ -173,7 +179,7 @@ def test_a_vacuum_is_requested(session: Session) -> None:
 
 
 @pytest.mark.parametrize("path", [f"{D}/restate", f"{D}/vacuum/approve", f"{D}/vacuum/now", f"{R}/plan-plan/apply"])
-def test_no_form_of_another_site_changes_anything(session: Session, path: str) -> None:
-    assert session.post(path, origin="https://evil.example", plan="d1", action="apply", batch="A").status_code == 403
-    assert session.post(path, key="", plan="d1", action="apply", batch="A").status_code == 403
-    assert (session.parts.writer.created, session.parts.writer.annotated) == ([], [])
+def test_no_form_of_another_site_changes_anything(unchanged: Session, path: str) -> None:
+    assert unchanged.post(path, origin="https://evil.example", plan="d1", action="apply", batch="A").status_code == 403
+    assert unchanged.post(path, key="", plan="d1", action="apply", batch="A").status_code == 403
+    assert (unchanged.parts.writer.created, unchanged.parts.writer.annotated) == ([], [])
