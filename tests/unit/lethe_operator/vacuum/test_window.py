@@ -16,79 +16,57 @@ def seen(now: str, schedule: str = "0 1 * * *", zone: str = "Europe/Berlin", sec
     return hours(Window(schedule=schedule, time_zone=zone, duration_seconds=seconds), at(now))
 
 
-NIGHT = [
-    pytest.param("2026-07-01T00:59:59+02:00", None, "2026-07-01T01:00:00+02:00", id="just before"),
-    pytest.param(
-        "2026-07-01T01:00:00+02:00", "2026-07-01T05:00:00+02:00", "2026-07-02T01:00:00+02:00", id="as it opens"
-    ),
-    pytest.param(
-        "2026-07-01T01:00:01+02:00", "2026-07-01T05:00:00+02:00", "2026-07-02T01:00:00+02:00", id="just after"
-    ),
-    pytest.param(
-        "2026-07-01T04:59:59+02:00", "2026-07-01T05:00:00+02:00", "2026-07-02T01:00:00+02:00", id="before its end"
-    ),
-    pytest.param("2026-07-01T05:00:00+02:00", None, "2026-07-02T01:00:00+02:00", id="at its end"),
-]
+NIGHT = ("0 1 * * *", "Europe/Berlin", 14_400)
+HALF_PAST_TWO = ("30 2 * * *", "Europe/Berlin", 3600)
 
 
-@pytest.mark.parametrize(("now", "closes", "opens"), NIGHT)
-def test_a_window_is_open_from_its_scheduled_time_for_its_duration(now: str, closes: str | None, opens: str) -> None:
-    found = seen(now)
+@pytest.mark.parametrize(
+    ("window", "now", "closes", "opens"),
+    [
+        pytest.param(NIGHT, "07-01T00:59:59+02:00", None, "07-01T01:00:00+02:00", id="just before it opens"),
+        pytest.param(NIGHT, "07-01T01:00:00+02:00", "07-01T05:00:00+02:00", "07-02T01:00:00+02:00", id="as it opens"),
+        pytest.param(NIGHT, "07-01T01:00:01+02:00", "07-01T05:00:00+02:00", "07-02T01:00:00+02:00", id="just after"),
+        pytest.param(NIGHT, "07-01T04:59:59+02:00", "07-01T05:00:00+02:00", "07-02T01:00:00+02:00", id="before its end"),
+        pytest.param(NIGHT, "07-01T05:00:00+02:00", None, "07-02T01:00:00+02:00", id="at its end"),
+        # Half past two does not exist in that night. Skipped once, it would leave a night without a vacuum.
+        pytest.param(
+            HALF_PAST_TWO, "03-29T01:59:00+01:00", None, "03-29T03:00:00+02:00",
+            id="an opening in the hour that is skipped comes right after it",
+        ),
+        pytest.param(
+            HALF_PAST_TWO, "03-29T03:00:00+02:00", "03-29T04:00:00+02:00", "03-30T02:30:00+02:00",
+            id="after the hour that is skipped",
+        ),
+        # It stays open for an hour of real time, which ends as the clocks show its beginning again.
+        pytest.param(
+            HALF_PAST_TWO, "10-25T02:30:00+02:00", "10-25T02:30:00+01:00", "10-26T02:30:00+01:00",
+            id="of an hour that comes twice the first counts",
+        ),
+        pytest.param(
+            HALF_PAST_TWO, "10-25T02:30:00+01:00", None, "10-26T02:30:00+01:00",
+            id="of an hour that comes twice the second does not count",
+        ),
+        pytest.param(
+            ("0 1 * * *", "Europe/Berlin", 7200), "03-29T01:30:00+01:00", "03-29T04:00:00+02:00", "03-30T01:00:00+02:00",
+            id="over a change of clocks it is as long as ever",
+        ),
+        # A run that starts in the first need not stop as the second opens.
+        pytest.param(
+            ("0 0,1,2 * * *", "UTC", 3600), "07-01T00:30:00Z", "07-01T03:00:00Z", "07-01T01:00:00Z",
+            id="windows that join close together",
+        ),
+        pytest.param(NIGHT, "07-01T00:00:00Z", "07-01T03:00:00Z", "07-01T23:00:00Z", id="01:00 in Berlin is 23:00 UTC"),
+        pytest.param(
+            ("0 1 * * *", "Asia/Tokyo", 3600), "07-01T00:00:00Z", None, "07-01T16:00:00Z", id="in Tokyo it is 16:00 UTC"
+        ),
+    ],
+)  # fmt: skip
+def test_a_window_is_open_from_its_scheduled_time_for_its_duration(
+    window: tuple[str, str, int], now: str, closes: str | None, opens: str
+) -> None:
+    found = seen(f"2026-{now}", *window)
 
-    assert found == Hours(at(closes) if closes else None, at(opens))
-
-
-def test_the_same_schedule_is_another_moment_in_another_zone() -> None:
-    tokyo, utc = seen("2026-07-01T00:00:00Z", zone="Asia/Tokyo"), seen("2026-07-01T00:00:00Z", zone="UTC")
-
-    assert isinstance(tokyo, Hours)
-    assert isinstance(utc, Hours)
-    assert (tokyo.opens, utc.opens) == (at("2026-07-01T16:00:00Z"), at("2026-07-01T01:00:00Z"))
-
-
-SPRING = [
-    pytest.param("2026-03-29T01:59:00+01:00", None, "2026-03-29T03:00:00+02:00", id="before the hour that is skipped"),
-    pytest.param(
-        "2026-03-29T03:00:00+02:00", "2026-03-29T04:00:00+02:00", "2026-03-30T02:30:00+02:00", id="right after"
-    ),
-]
-
-
-@pytest.mark.parametrize(("now", "closes", "opens"), SPRING)
-def test_an_opening_in_the_hour_that_is_skipped_comes_right_after_it(now: str, closes: str | None, opens: str) -> None:
-    """Half past two does not exist in that night, and a window that is skipped once would leave a night without a vacuum."""
-    found = seen(now, "30 2 * * *", seconds=3600)
-
-    assert found == Hours(at(closes) if closes else None, at(opens))
-
-
-AUTUMN = [
-    pytest.param(
-        "2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00", "2026-10-26T02:30:00+01:00", id="the first time"
-    ),
-    pytest.param("2026-10-25T02:30:00+01:00", None, "2026-10-26T02:30:00+01:00", id="the second time"),
-]
-
-
-@pytest.mark.parametrize(("now", "closes", "opens"), AUTUMN)
-def test_of_the_hour_that_comes_twice_a_fixed_time_counts_once(now: str, closes: str | None, opens: str) -> None:
-    """And the window stays open for an hour of real time, which ends as the clocks show its beginning again."""
-    found = seen(now, "30 2 * * *", seconds=3600)
-
-    assert found == Hours(at(closes) if closes else None, at(opens))
-
-
-def test_a_window_over_a_change_of_clocks_is_as_long_as_any_other() -> None:
-    found = seen("2026-03-29T01:30:00+01:00", seconds=7200)
-
-    assert found == Hours(at("2026-03-29T04:00:00+02:00"), at("2026-03-30T01:00:00+02:00"))
-
-
-def test_windows_that_join_close_together() -> None:
-    """A run that starts in the first need not stop as the second opens."""
-    found = seen("2026-07-01T00:30:00Z", "0 0,1,2 * * *", "UTC", 3600)
-
-    assert found == Hours(at("2026-07-01T03:00:00Z"), at("2026-07-01T01:00:00Z"))
+    assert found == Hours(at(f"2026-{closes}") if closes else None, at(f"2026-{opens}"))
 
 
 def test_one_that_never_closes_ends_somewhere() -> None:
