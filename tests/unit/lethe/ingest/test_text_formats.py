@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from lethe.contract.settings import CsvDialect
+from lethe.ingest.text_blocks import BLOCK_BYTES
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -286,14 +287,16 @@ def test_a_blank_line_of_a_file_with_one_column_is_not_dropped(tmp_path: Path) -
 @pytest.mark.parametrize("odd", [b"", b'1,19" rack\n'])
 def test_quoted_fields_are_read_across_the_blocks_of_a_large_file(tmp_path: Path, odd: bytes) -> None:
     """With a quote that begins no field, every record is read one by one."""
+    count = 21_000
     record = b'1,"' + b'a\n""b"",' * 100 + b'"\n'
+    assert len(record) * count > 2 * BLOCK_BYTES
 
-    rows, refused = read(tmp_path, "csv", b"y,x\n" + odd + record * 20_000, schema=columns(x=S, y="long"))
-    _, late = read(tmp_path, "csv", b"y,x\n" + odd + record * 20_000 + b'1,"a"b\n', schema=columns(x=S, y="long"))
+    rows, refused = read(tmp_path, "csv", b"y,x\n" + odd + record * count, schema=columns(x=S, y="long"))
+    _, late = read(tmp_path, "csv", b"y,x\n" + odd + record * count + b'1,"a"b\n', schema=columns(x=S, y="long"))
 
-    assert (len(rows), refused) == (20_000 + bool(odd), [])
+    assert (len(rows), refused) == (count + bool(odd), [])
     assert {r["x"] for r in rows[1:]} == {'a\n"b",' * 100}
-    assert late[0][1].startswith(f"row {20_000 + bool(odd)}: it is not readable as CSV (there is text after")
+    assert late[0][1].startswith(f"row {count + bool(odd)}: it is not readable as CSV (there is text after")
 
 
 @pytest.mark.parametrize("codec", ["gzip", "bz2", "zstd", "lz4"])
