@@ -47,7 +47,6 @@ POISONS: dict[str, tuple[str, Callable[[], bytes], Limits | None, str]] = {
     "many rows": ("parquet", lambda: poison.many_nulls(12_000_000), Limits(rows_per_byte=10), "it has at least"),
     "many columns": ("parquet", lambda: poison.many_columns(10_001), None, "it has 10001 columns"),
 }
-poisonous = pytest.mark.parametrize("kind", POISONS)
 
 
 def limited(monkeypatch: pytest.MonkeyPatch, limits: Limits | None) -> None:
@@ -84,40 +83,26 @@ def good(format_: str, rows: int = 10) -> bytes:
     return written(format_, some_rows(rows, name="n")) if format_ != "avro" else written(format_, some_rows(rows))
 
 
-@poisonous
+@pytest.mark.parametrize("kind", POISONS)
 def test_the_files_beside_it_are_read(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check before the batch is complete says the same about it."""
     format_, content, limits, words = POISONS[kind]
     limited(monkeypatch, limits)
-    columns_missing = format_ == "avro"
-    monkeypatch.setattr(f"{__name__}.COLUMNS", COLUMNS.remove(2) if columns_missing or "rows" in kind else COLUMNS)
-    beside = written(format_, some_rows(10)) if len(COLUMNS) == 3 else good(format_)
+    columns = COLUMNS.remove(2) if format_ == "avro" or "rows" in kind else COLUMNS
+    monkeypatch.setattr(f"{__name__}.COLUMNS", columns)
+    beside = written(format_, some_rows(10)) if len(columns) == 3 else good(format_)
     tasks = tasks_of(tmp_path, beside, beside, content(), beside, beside)
 
     rows, refused = read(tasks, format_)
+    checked = check_files(columns, tasks[2:3], ReadSettings("batch_id", {}, FileFormat(format_)))
 
     assert rows == {"B0": 10, "B1": 10, "B3": 10, "B4": 10}
     assert list(refused) == ["B2"]
     reason, message = refused["B2"]
     assert reason == "FileTooCostly"
     assert words in message
-
-
-@poisonous
-def test_a_check_before_the_batch_is_complete_says_the_same(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    format_, content, limits, words = POISONS[kind]
-    limited(monkeypatch, limits)
-    columns = COLUMNS.remove(2) if format_ == "avro" or "rows" in kind else COLUMNS
-    monkeypatch.setattr(f"{__name__}.COLUMNS", columns)
-    tasks = tasks_of(tmp_path, content(), batch=lambda _: "B")
-
-    checked = check_files(columns, tasks, ReadSettings("batch_id", {}, FileFormat(format_)))
-
     assert checked.refusal is not None
-    (_, (reason, message)) = next(iter(read(tasks, format_)[1].items()))
-    assert (checked.refusal.reason, checked.refusal.message) == (reason, f"{tasks[0].uri}: {message}")
-    assert words in message
+    assert (checked.refusal.reason, checked.refusal.message) == (reason, f"{tasks[2].uri}: {message}")
 
 
 def test_the_other_files_of_its_batch_are_not_read_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
