@@ -75,28 +75,27 @@ def test_rows_are_read_without_the_column_and_with_it_the_read_is_refused_by_nam
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("condition", ["shape is null", "not (v = 1 and shape is not null)", "shape.known = 1"])
-def test_a_filter_on_the_column_is_refused_by_name_and_others_are_not(
-    table: Table, tmp_path: Path, name: str, condition: str
-) -> None:
-    if "known" in condition and name != "geography":
-        condition = "shape = 'x'"
+def test_a_filter_on_the_column_is_refused_by_name_and_others_are_not(table: Table, tmp_path: Path, name: str) -> None:
     table.append(rows("A", "B"))
     before = table.current_snapshot()
     assert before is not None
     loaded().append(rows("D", start=2))
     add_column(tmp_path / "c.db", NAME, "shape", KINDS[name])
     start: dict[str, Any] = {"since": before.snapshot_id}
+    of_value = "shape.known = 1" if name == "geography" else "shape = 'x'"
+    conditions = ("shape is null", "not (v = 1 and shape is not null)", of_value)
 
     for how in ({}, start):
-        with pytest.raises(InputError, match=r"the filter: column shape.* has the type") as refused:
-            lethe.scan(f"lite.{NAME}", columns=("v",), filter=condition, **how)
-        assert refused.value.reason == "UnknownType"
-        assert name in refused.value.message
         assert values(lethe.scan(f"lite.{NAME}", columns=("v", "batch_id"), filter="v > 1", **how)) == [2]
-    said = CliRunner().invoke(cli, ["read", f"lite.{NAME}", "--columns", "v", "--filter", condition])
-    assert said.exit_code == 10
-    assert "column shape" in said.output
+        for condition in conditions:
+            with pytest.raises(InputError, match=r"the filter: column shape.* has the type") as refused:
+                lethe.scan(f"lite.{NAME}", columns=("v",), filter=condition, **how)
+            assert refused.value.reason == "UnknownType"
+            assert name in refused.value.message
+    for condition in conditions:
+        said = CliRunner().invoke(cli, ["read", f"lite.{NAME}", "--columns", "v", "--filter", condition])
+        assert said.exit_code == 10
+        assert "column shape" in said.output
 
 
 @pytest.mark.parametrize("name", KINDS)
