@@ -29,7 +29,8 @@ from tests.support.resources import (
     an_attempt,
 )
 
-EAGER = {"consolidation": {"minBatches": 1}}
+AT_ONCE = {"minBatches": 1}
+EAGER = {"consolidation": AT_ONCE}
 A, B, C = a_buffered("A", age_seconds=30), a_buffered("B", age_seconds=20), a_buffered("C", age_seconds=10)
 
 
@@ -84,6 +85,12 @@ def test_batches_bytes_or_age_make_a_run_due(limits: dict[str, Any], expected: s
 def test_the_next_decision_is_due_when_the_oldest_batch_reaches_its_age() -> None:
     verdict = decided(a_world(A, B), a_dataset(consolidation={"maxAgeSeconds": 100}))
 
+    assert said(verdict) == (
+        "Later",
+        "BelowTriggers",
+        "2 of 100 batches, 20 of 128Mi; due by age at 2026-03-01T12:01:10Z.",
+        ago(seconds=-70),
+    )
     assert (None, ago(seconds=-70)) == (verdict.launch, verdict.look_again)
 
 
@@ -147,17 +154,6 @@ def test_a_burst_after_a_silence_is_taken_in_runs_of_the_oldest() -> None:
         "BufferBeingListed",
         "3000 batches wait. The next listing finds the oldest of them.",
         None,
-    )
-
-
-def test_a_decision_to_wait_is_shown_too() -> None:
-    verdict = decided(a_world(A, B), a_dataset(consolidation={"maxAgeSeconds": 100}))
-
-    assert said(verdict) == (
-        "Later",
-        "BelowTriggers",
-        "2 of 100 batches, 20 of 128Mi; due by age at 2026-03-01T12:01:10Z.",
-        ago(seconds=-70),
     )
 
 
@@ -242,6 +238,29 @@ def test_a_stored_intent_is_sized_also_by_batches_that_are_not_among_the_oldest(
     assert verdict.launch.bytes == 20 + (70 + 20 + 30) // 3  # type: ignore[union-attr]
 
 
+SUSPENDED = {**AT_ONCE, "suspend": True}
+
+
+@pytest.mark.parametrize(
+    ("world", "settings"),
+    [
+        pytest.param(
+            a_world(A, B, runs=(a_run(a_consolidation(A), an_attempt(a_consolidation(A))),)), AT_ONCE, id="one is under way"
+        ),
+        pytest.param(a_world(A), SUSPENDED, id="suspended, nothing new"),
+        pytest.param(
+            a_world(A, runs=(a_run(a_consolidation(A), failed(finished_seconds=999)),)), SUSPENDED,
+            id="suspended, nothing again",
+        ),
+        pytest.param(
+            a_world(buffer=Unavailable("StorageUnavailable", "away")), AT_ONCE, id="the buffer cannot be listed"
+        ),
+    ],
+)  # fmt: skip
+def test_nothing_starts(world: Observation, settings: dict[str, Any]) -> None:
+    assert None is decided(world, a_dataset(consolidation=settings)).launch
+
+
 def test_the_first_batches_create_the_table() -> None:
     assert launched(decided(a_world(A, table=NoTable()))) == (("A",), 1)
 
@@ -250,25 +269,6 @@ def test_a_run_is_sized_by_what_it_reads() -> None:
     verdict = decided(a_world(a_buffered("A", size=7), a_buffered("B", size=5)))
 
     assert verdict.launch.bytes == 12  # type: ignore[union-attr]
-
-
-def test_nothing_starts_while_one_is_under_way() -> None:
-    running = a_run(a_consolidation(A), an_attempt(a_consolidation(A)))
-
-    assert None is decided(a_world(A, B, runs=(running,))).launch
-
-
-def test_suspend_starts_nothing_new_and_nothing_again() -> None:
-    suspended = a_dataset(consolidation={"minBatches": 1, "suspend": True})
-
-    assert None is decided(a_world(A), suspended).launch
-    assert (
-        None is decided(a_world(A, runs=(a_run(a_consolidation(A), failed(finished_seconds=999)),)), suspended).launch
-    )
-
-
-def test_nothing_starts_while_the_buffer_cannot_be_listed() -> None:
-    assert None is decided(a_world(buffer=Unavailable("StorageUnavailable", "away"))).launch
 
 
 def test_a_stored_intent_without_a_job_is_started_unchanged() -> None:
