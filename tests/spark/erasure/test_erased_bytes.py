@@ -314,6 +314,7 @@ VALUE = name_of(GONE[1])
 
 
 @pytest.fixture(params=some(MODES, Deletes.LEDGER))
+@built_once
 def people(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Names:
     """Batches A, B and D are in the table, which had other folders for data and metadata before. D is taken back."""
     story = Names.begin(spark, lake, deletes=request.param).filled()

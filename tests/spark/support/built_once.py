@@ -41,7 +41,9 @@ class _Template:
     def of(cls, story: Story, number: int) -> "_Template":
         table = story.table()
         home = story.lake.home
-        folders = [Path(local(table.location())), story.buffer.path, home / "restated" / story.name]
+        folders = [Path(local(table.location())), story.buffer.path]
+        # Replacements, and the folders that the table had before others.
+        folders += [home / kind / story.name for kind in ("restated", "before")]
         copies: dict[Path, Path | None] = {}
         for n, folder in enumerate(folders):
             copies[folder] = home / "templates" / str(number) / str(n) if folder.exists() else None
