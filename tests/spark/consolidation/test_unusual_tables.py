@@ -77,7 +77,7 @@ def test_batches_restatements_and_vacuums_go_on_beside_such_a_column_and_after_i
     assert of_spark(lethe_spark.read(spark, story.full_name)) == of_batches("B", "C", "D", "E")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", some(MODES, VECTORS))
 def test_values_of_such_a_column_survive_a_vacuum(spark: SparkSession, lake: Lake, mode: str) -> None:
     """B and D are in one file, which is rewritten."""
     story = Story.begin(spark, lake, format_version=3, deletes=mode).filled("A")
@@ -184,7 +184,7 @@ def wide(batch: int, columns: int) -> pa.Table:
     return pa.table({"v": pa.array([batch, batch + 1], pa.int64()), **numbers})
 
 
-@pytest.mark.parametrize("columns", some([400, 4000], 400))
+@pytest.mark.parametrize("columns", some([150, 4000], 150))
 def test_a_wide_table_goes_through_all_its_runs(spark: SparkSession, lake: Lake, columns: int) -> None:
     story = Story.begin(spark, lake, ())
     schema = ", ".join(["v bigint", *(f"c{n} bigint" for n in range(columns)), "batch_id string"])

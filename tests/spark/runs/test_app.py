@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from lethe import tracing
 from lethe.contract.result import Phase
@@ -54,8 +55,9 @@ def test_sigterm_ends_a_run_with_20_and_leaves_the_table_as_it_was(
 ) -> None:
     """The signal arrives while Spark is busy; nothing is committed after it."""
     buffer = flights.lake.buffer(flights.name)
+    rows = pa.table({"v": range(20_000), "day": pa.array((i % 30 for i in range(20_000)), pa.int32())})
     for n in range(20):
-        buffer.put(f"b{n}", [{"v": i, "day": i % 30} for i in range(20_000)])
+        buffer.put(f"b{n}", rows)
     progress = tmp_path / "progress.json"
     run = flights.run_of(*(f"b{n}" for n in range(20)))
     process = driver.start(run, environment={"LETHE_PROGRESS_FILE": str(progress)})
