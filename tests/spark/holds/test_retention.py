@@ -26,7 +26,7 @@ def age(story: AgingStory, hold: str = "", key: str = "1", **asked: Any) -> tupl
     return result, result.retention
 
 
-@pytest.mark.parametrize("format_version", [2, 3])
+@pytest.mark.parametrize("format_version", some([2, 3], 2))
 def test_an_old_file_with_a_covered_row_is_not_dropped_until_the_hold_ends(
     spark: SparkSession, lake: Lake, format_version: int
 ) -> None:
@@ -117,7 +117,7 @@ def test_a_hold_on_old_rows_does_not_keep_the_rows_that_tombstones_hide(
     assert story.rows() == numbers("B", 1) + numbers("C", 1)
 
 
-@pytest.mark.parametrize("format_version", [2, 3])
+@pytest.mark.parametrize("format_version", some([2, 3], 3))
 def test_covered_rows_that_a_tombstone_hides_keep_their_file_with_its_old_rows(
     spark: SparkSession, lake: Lake, format_version: int
 ) -> None:
@@ -133,7 +133,7 @@ def test_covered_rows_that_a_tombstone_hides_keep_their_file_with_its_old_rows(
     assert sum(f.record_count for f in story.live().values()) == 3  # the hidden row of the old file is there
 
 
-@pytest.mark.parametrize("format_version", [2, 3])
+@pytest.mark.parametrize("format_version", some([2, 3], 2))
 def test_old_batches_stay_in_the_files_of_which_a_hold_covers_a_row_and_leave_the_others(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, format_version: int
 ) -> None:
