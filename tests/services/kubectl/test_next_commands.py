@@ -114,16 +114,16 @@ def next_of(text: str) -> str:
     return line.removeprefix("next: ")
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("step", [s for s in REASON_OF if s is not UserStep.NOTHING])
-def test_the_next_command_of_why_can_be_run(lake: LocalApi, step: UserStep, kind: str) -> None:
-    condition(lake, kind, REASON_OF[step])
+def test_the_next_command_of_why_can_be_run(lake: LocalApi, step: UserStep) -> None:
+    """For each kind of resource. Where several kinds suggest the same command, it is run once."""
+    for kind in KINDS:
+        condition(lake, kind, REASON_OF[step])
+    suggested = {next_of(lake.lethe("why", f"{kind}/{name}").output) for kind, (_, name) in KINDS.items()}
 
-    suggested = next_of(lake.lethe("why", f"{kind}/{KINDS[kind][1]}").output)
-    done = run(suggested)
+    done = {command: run(command) for command in suggested}
 
-    assert done.code == 0, f"{suggested}: {done.text}"
-    assert "Warning" not in done.text
+    assert {command: d.text for command, d in done.items() if d.code != 0 or "Warning" in d.text} == {}
 
 
 @pytest.mark.parametrize("state", [BatchState.REFUSED, BatchState.HELD])
