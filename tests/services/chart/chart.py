@@ -26,14 +26,21 @@ def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.Co
     )
 
 
-def render(values: dict[str, Any] | None = None, *more: str) -> list[dict[str, Any]]:
-    """The objects of the chart, which tests only read: many render the same values."""
-    return list(_rendered(json.dumps(values), *more))
+def render(
+    values: dict[str, Any] | None = None, *more: str, release: str = "lethe", definitions: bool = False
+) -> list[dict[str, Any]]:
+    """The objects of the chart, which tests only read: many render the same values.
+
+    Args:
+        definitions: With those of the resources, which take as long as all other objects together.
+    """
+    left_out = {} if definitions else {"crds": {"install": False}}
+    return list(_rendered(json.dumps({**left_out, **(values or {})}, sort_keys=True), release, *more))
 
 
 @cache
-def _rendered(values: str, *more: str) -> tuple[dict[str, Any], ...]:
-    done = helm("template", "lethe", str(CHART), "--namespace", "lethe-system", *more, values=json.loads(values))
+def _rendered(values: str, release: str, *more: str) -> tuple[dict[str, Any], ...]:
+    done = helm("template", release, str(CHART), "--namespace", f"{release}-system", *more, values=json.loads(values))
     assert done.returncode == 0, done.stderr
     return tuple(document for document in yaml.load_all(done.stdout, yaml.CSafeLoader) if document)
 

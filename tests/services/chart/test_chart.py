@@ -212,7 +212,7 @@ def test_runs_can_go_without_a_limit_of_cpus() -> None:
 
 def test_definitions_outlive_the_release_by_default() -> None:
     def kept(values: dict[str, Any]) -> list[bool]:
-        definitions = of_kind(render(values), "CustomResourceDefinition")
+        definitions = of_kind(render(values, definitions=True), "CustomResourceDefinition")
         return [
             "helm.sh/resource-policy" in definition["metadata"].get("annotations", {}) for definition in definitions
         ]
@@ -223,7 +223,7 @@ def test_definitions_outlive_the_release_by_default() -> None:
 
 
 def test_a_rendered_definition_is_the_source_but_for_its_metadata() -> None:
-    rendered = {d["metadata"]["name"]: d["spec"] for d in of_kind(render(), "CustomResourceDefinition")}
+    rendered = {d["metadata"]["name"]: d["spec"] for d in of_kind(render(definitions=True), "CustomResourceDefinition")}
     sources = [yaml.safe_load(path.read_text()) for path in (ROOT / "crds").glob("*.yaml")]
 
     assert {source["metadata"]["name"]: source["spec"] for source in sources} == rendered

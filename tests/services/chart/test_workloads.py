@@ -2,16 +2,13 @@
 
 from typing import Any
 
-import yaml
 from lethe_operator.cluster.leadership import CLAIM_LEASE
 from lethe_operator.settings import from_environment
 
 from tests.services.chart.chart import (
     CATALOGS,
-    CHART,
     container,
     environment,
-    helm,
     of_kind,
     render,
     watched,
@@ -137,8 +134,7 @@ def test_without_a_committer_nothing_of_it_is_there_and_the_operator_knows() -> 
 
 def test_two_releases_have_different_names_and_may_hold_the_same_lease() -> None:
     def operator_of(release: str) -> tuple[str, list[Any]]:
-        done = helm("template", release, str(CHART), "--namespace", f"{release}-system")
-        documents = [d for d in yaml.safe_load_all(done.stdout) if d]
+        documents = render(release=release)
         role = next(r for r in of_kind(documents, "Role") if "-system" not in r["metadata"]["namespace"])
         named = [r for r in role["rules"] if CLAIM_LEASE in r.get("resourceNames", ())]
         return from_environment(environment(documents)).operator, named

@@ -159,7 +159,7 @@ def a_process(server: ApiServer) -> Iterator[Any]:
             process.wait(60)
 
 
-@pytest.mark.parametrize("count", [3_000, pytest.param(60_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [1_200, pytest.param(60_000, marks=pytest.mark.long)])
 def test_a_relist_of_very_many_objects_misses_nothing_and_needs_little_memory(count: int, tmp_path: Path) -> None:
     """The store of finished Restatements takes 2.5 kB for each. Neither kopf's list nor a relist adds more than some pages."""
     with contextlib.ExitStack() as stack:

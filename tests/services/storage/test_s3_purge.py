@@ -28,12 +28,12 @@ COLUMNS = Schema(
     NestedField(1, "batch_id", StringType()), NestedField(2, "v", LongType()), NestedField(3, "blob", BinaryType())
 )
 TARGET = RegisterTarget(COLUMNS.model_dump_json(), PartitionSpec().model_dump_json(), {}, 1, may_lack=True)
-ROWS, IN_GROUP = 8192, 1024  # rows of 8 KiB, so row groups of 8 MiB
+ROWS, IN_GROUP = 4096, 1024  # rows of 8 KiB, so row groups of 8 MiB
 
 
 @pytest.fixture(scope="module")
 def content() -> bytes:
-    """A file of 64 MiB: eight row groups, each of a batch."""
+    """A file of 32 MiB: four row groups, each of a batch."""
     luck = np.random.default_rng(1)
     blobs = [luck.bytes(8192) for _ in range(ROWS)]
     batches = [f"B{n // IN_GROUP}" for n in range(ROWS)]
