@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.lake import BufferFolder, Lake
-from tests.support.servers import kafka
+from tests.support.servers import kafka, sqs
 from tests.support.servers.s3 import S3, running
 from tests.support.servers.stores import Stores
 
@@ -38,6 +38,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.Broker]:
     """A Kafka broker. Each test has topics of its own."""
     with kafka.running(tmp_path_factory.mktemp("kafka")) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def queues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqs.Sqs]:
+    """A queue server. Each test has queues of its own."""
+    with sqs.running(tmp_path_factory.mktemp("sqs")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

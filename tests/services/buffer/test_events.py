@@ -14,36 +14,28 @@ from lethe.ledger.ledger import BatchState
 from tests.support.fake_cluster import FakeCluster
 from tests.support.hearing import SECONDS, Air, eventually, readers, reading, reading_soon
 from tests.support.resources import a_dataset_body, condition
-from tests.support.servers import s3, sqs
+from tests.support.servers import sqs
 from tests.support.servers.postgres import free_port
+from tests.support.servers.s3 import S3
 from tests.support.servers.sqs import Sqs, TestQueue, created
 from tests.support.small_lake import claimed_table, eager_dataset
 from tests.support.tables import catalog_in
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[s3.S3, Sqs]]:
-    with s3.running() as store, sqs.running(tmp_path_factory.mktemp("sqs")) as queues:
-        yield store, queues
-
-
 @pytest.fixture
-def make_air(
-    servers: tuple[s3.S3, Sqs], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., Air]]:
-    store, queues = servers
+def make_air(s3: S3, queues: Sqs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Air]]:
     made: list[Air] = []
 
     def make(queues: Sqs = queues, queue: TestQueue | None = None, **events: Any) -> Air:
-        properties = {**store.properties(), **queues.properties}
+        properties = {**s3.properties(), **queues.properties}
         monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
         table = claimed_table(catalog_in(tmp_path, **properties))
         queue = queue or queues.queue()
-        bucket = store.bucket(f"lake-{uuid.uuid4().hex[:8]}")
+        bucket = s3.bucket(f"lake-{uuid.uuid4().hex[:8]}")
         wanted = {"queueUrl": queue.url, "windowSeconds": 1, "resyncSeconds": 3600, **events}
         body = eager_dataset("flights", f"s3://{bucket}/buffer")
         body["spec"]["buffer"]["events"] = wanted
-        made.append(Air(store, queue, bucket, table, FakeCluster((DATASETS, body))))
+        made.append(Air(s3, queue, bucket, table, FakeCluster((DATASETS, body))))
         return made[-1]
 
     yield make

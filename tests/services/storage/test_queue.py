@@ -1,7 +1,6 @@
 """Messages of a real queue server: hidden once received, gone once deleted, back again otherwise."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,17 +8,10 @@ from botocore.exceptions import ClientError
 from lethe.base.errors import TransientError
 from lethe.storage.s3 import Queue, QueueMessage
 
-from tests.support.servers import sqs
 from tests.support.servers.postgres import free_port
 from tests.support.servers.sqs import Sqs
 
 SECONDS = 30
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sqs]:
-    with sqs.running(tmp_path_factory.mktemp("sqs")) as server:
-        yield server
 
 
 def all_of(queue: Queue, count: int, hidden_seconds: int = 60) -> list[QueueMessage]:
@@ -32,11 +24,11 @@ def all_of(queue: Queue, count: int, hidden_seconds: int = 60) -> list[QueueMess
     return found
 
 
-def test_a_message_that_is_not_deleted_comes_again(server: Sqs) -> None:
+def test_a_message_that_is_not_deleted_comes_again(queues: Sqs) -> None:
     """Its time hidden is the receiver's to say, whatever the queue's own is."""
-    theirs = server.queue()
+    theirs = queues.queue()
     theirs.send("a", "b")
-    queue = Queue(theirs.url, server.properties)
+    queue = Queue(theirs.url, queues.properties)
 
     first = all_of(queue, 2, hidden_seconds=1)
     kept, left = sorted(first, key=lambda m: m.body)
@@ -48,11 +40,11 @@ def test_a_message_that_is_not_deleted_comes_again(server: Sqs) -> None:
     assert theirs.counts() == (0, 1)
 
 
-def test_any_number_is_deleted(server: Sqs) -> None:
+def test_any_number_is_deleted(queues: Sqs) -> None:
     """The protocol takes ten at a time."""
-    theirs = server.queue()
+    theirs = queues.queue()
     theirs.send(*map(str, range(23)))
-    queue = Queue(theirs.url, server.properties)
+    queue = Queue(theirs.url, queues.properties)
 
     found = all_of(queue, 23)
 
@@ -61,17 +53,17 @@ def test_any_number_is_deleted(server: Sqs) -> None:
     assert queue.delete([]) == 0
 
 
-def test_a_queue_that_is_not_there_is_named(server: Sqs) -> None:
-    url = f"{server.endpoint}/000000000000/nowhere"
+def test_a_queue_that_is_not_there_is_named(queues: Sqs) -> None:
+    url = f"{queues.endpoint}/000000000000/nowhere"
 
     with pytest.raises(TransientError, match=r"there is no queue .*/nowhere") as caught:
-        Queue(url, server.properties).receive(10, 0, 60)
+        Queue(url, queues.properties).receive(10, 0, 60)
 
     assert caught.value.reason == "QueueNotFound"
 
 
-def test_the_error_for_an_unreachable_server_contains_no_secrets(server: Sqs) -> None:
-    properties = {**server.properties, "sqs.endpoint": f"http://127.0.0.1:{free_port()}"}
+def test_the_error_for_an_unreachable_server_contains_no_secrets(queues: Sqs) -> None:
+    properties = {**queues.properties, "sqs.endpoint": f"http://127.0.0.1:{free_port()}"}
 
     with pytest.raises(TransientError) as caught:
         Queue("http://queue/1/q", properties).receive(10, 0, 60)
@@ -90,9 +82,9 @@ def test_the_error_for_an_unreachable_server_contains_no_secrets(server: Sqs) ->
     ],
 )
 def test_an_answer_that_a_test_server_never_gives_has_its_reason(
-    server: Sqs, monkeypatch: pytest.MonkeyPatch, code: str, reason: str
+    queues: Sqs, monkeypatch: pytest.MonkeyPatch, code: str, reason: str
 ) -> None:
-    queue = Queue("http://queue/1/q", server.properties)
+    queue = Queue("http://queue/1/q", queues.properties)
 
     def refuse(**_: Any) -> None:
         raise ClientError({"Error": {"Code": code, "Message": "AKIAsecret"}}, "ReceiveMessage")

@@ -139,7 +139,7 @@ def running(folder: Path) -> Iterator[Broker]:
 
 def _java(folder: Path) -> list[str]:
     log = f"-Dlog4j2.configurationFile={folder}/log4j2.properties"
-    return ["java", HEAP, "-XX:TieredStopAtLevel=1", log, "-cp", servers.class_path("kafka", *OF_PYSPARK)]
+    return ["java", HEAP, *servers.SHORT_LIVED, log, "-cp", servers.class_path("kafka", *OF_PYSPARK)]
 
 
 def _properties(broker: Broker, controller: int) -> dict[str, Any]:

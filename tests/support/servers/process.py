@@ -11,6 +11,8 @@ import pyspark
 from botocore.exceptions import BotoCoreError
 
 SECONDS = 60
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Options of a JVM that ends before its second compiler could pay off."""
 AWAY = (OSError, BotoCoreError)  # what clients raise of a server that does not listen yet
 
 

@@ -65,6 +65,6 @@ def running(
     jars = servers.class_path(f"rest-{version}" if version else "rest", *OF_PYSPARK, shared="sqlite-jdbc-*.jar")
     if with_s3:  # S3FileIO is in Iceberg's jar for Spark; what both have is the same version
         jars = os.pathsep.join((jars, servers.class_path(".", shared="iceberg-*.jar")))
-    command = ["java", "-Xmx256m", "-cp", jars, "org.apache.iceberg.rest.RESTCatalogServer"]
+    command = ["java", "-Xmx256m", *servers.SHORT_LIVED, "-cp", jars, "org.apache.iceberg.rest.RESTCatalogServer"]
     with servers.running("the REST server", command, folder, server.ask, environment):
         yield server

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,21 @@ from tests.support.servers.postgres import free_port
 OWNER, READER = ("owner", "owners-secret"), ("reader", "readers-secret")
 
 
+def _properties(endpoint: str, user: tuple[str, str]) -> dict[str, str]:
+    return {
+        "s3.endpoint": endpoint,
+        "s3.access-key-id": user[0],
+        "s3.secret-access-key": user[1],
+        "s3.region": "us-east-1",
+    }
+
+
+@cache
+def _owner(endpoint: str) -> Any:
+    """To make a client takes much longer than most of its requests."""
+    return s3_client(_properties(endpoint, OWNER))
+
+
 @dataclass(frozen=True)
 class S3:
     """`folder` is where the server keeps its buckets."""
@@ -30,16 +46,11 @@ class S3:
 
     def properties(self, user: tuple[str, str] = OWNER) -> dict[str, str]:
         """PyIceberg's, for a user."""
-        return {
-            "s3.endpoint": self.endpoint,
-            "s3.access-key-id": user[0],
-            "s3.secret-access-key": user[1],
-            "s3.region": "us-east-1",
-        }
+        return _properties(self.endpoint, user)
 
     @property
     def client(self) -> Any:
-        return s3_client(self.properties())
+        return _owner(self.endpoint)
 
     def bucket(self, name: str, **objects: bytes) -> str:
         self.client.create_bucket(Bucket=name)

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
@@ -41,11 +42,17 @@ class Sqs:
 
     @property
     def client(self) -> Any:
-        return s3.client("sqs", self.properties, attempts=2, read_timeout_seconds=30)
+        return _client(self.endpoint)
 
     def queue(self, name: str = "") -> "TestQueue":
         url = self.client.create_queue(QueueName=name or f"q-{uuid.uuid4().hex[:12]}")["QueueUrl"]
         return TestQueue(self, url)
+
+
+@cache
+def _client(endpoint: str) -> Any:
+    """To make a client takes much longer than most of its requests."""
+    return s3.client("sqs", Sqs(endpoint).properties, attempts=2, read_timeout_seconds=30)
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,7 @@ def running(folder: Path, port: int | None = None) -> Iterator[Sqs]:
     command = [
         "java",
         "-Xmx128m",
+        *servers.SHORT_LIVED,
         f"-Dconfig.file={folder}/server.conf",
         "-cp",
         servers.class_path("sqs", *OF_PYSPARK),
