@@ -142,6 +142,8 @@ class Settings:
     idle_checks: IdleChecks = field(default_factory=IdleChecks)
     # Whether Kubeflow's Spark operator is installed, so that runs may be SparkApplications.
     spark_applications: bool = False
+    kueue_pods: bool = False
+    """Whether Kueue admits plain pods, so that Jobs in a queue may have executors."""
     warm_drivers: WarmDriverSettings = field(default_factory=WarmDriverSettings)
     events: EventsSettings = field(default_factory=EventsSettings)
     """Status events."""
@@ -252,6 +254,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> Settings:
         committer=committer,
         idle_checks=idle_checks,
         spark_applications=_flag(env, "LETHE_SPARK_APPLICATIONS"),
+        kueue_pods=_flag(env, "LETHE_KUEUE_PODS"),
         user_namespaces=_flag(env, "LETHE_USER_NAMESPACES"),
         warm_drivers=warm_drivers,
         events=status_events,

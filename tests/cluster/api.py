@@ -131,7 +131,7 @@ class Api:
                 for version in group["versions"]:
                     found += [
                         _resource(group["metadata"].get("name", ""), version["version"], r)
-                        for r in version["resources"]
+                        for r in version.get("resources", ())  # none of an API whose server is away
                     ]
         self._resources = found
         return found

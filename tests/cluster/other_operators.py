@@ -2,20 +2,24 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cluster.api import Refused
 from tests.cluster.install import NAMESPACE, helm
 from tests.cluster.kube import Cluster, kubectl_path
+from tests.support.clock import wait_until
 
 # Helm's name of the release is that of its namespace.
 SPARK_OPERATOR, KUEUE = "spark-operator", "kueue-system"
 # Kueue admits only what a queue counts, and a driver requests all of these.
-QUOTA_OF_ONE_DRIVER = {"cpu": "300m", "memory": "2Gi", "ephemeral-storage": "10Gi"}
+Quota = Mapping[str, str]
+QUOTA_OF_ONE_DRIVER: Quota = {"cpu": "300m", "memory": "2Gi", "ephemeral-storage": "10Gi"}
+QUOTA_OF_A_DRIVER_AND_ONE_EXECUTOR: Quota = {"cpu": "300m", "memory": "3Gi", "ephemeral-storage": "10Gi"}
 
 
 def _image(variable: str) -> tuple[str, str, str]:
@@ -66,8 +70,8 @@ def spark_operator(cluster: Cluster) -> Iterator[None]:
 
 
 @contextmanager
-def kueue(cluster: Cluster, queue: str) -> Iterator[None]:
-    """Kueue for Jobs, with a LocalQueue whose quota is that of one driver. While it is installed, its webhook admits all Jobs."""
+def kueue(cluster: Cluster, queues: Mapping[str, Quota]) -> Iterator[None]:
+    """Kueue for Jobs and plain pods, with a LocalQueue for each quota. While it is installed, its webhook admits all Jobs."""
     registry, repository, tag = _image("LETHE_KUEUE_IMAGE")
     configuration = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -76,7 +80,7 @@ def kueue(cluster: Cluster, queue: str) -> Iterator[None]:
         "metrics": {"bindAddress": ":8443"},
         "webhook": {"port": 9443},
         "leaderElection": {"leaderElect": False},
-        "integrations": {"frameworks": ["batch/job"]},
+        "integrations": {"frameworks": ["batch/job", "pod"]},
     }
     manager = {
         "image": {"repository": f"{registry}/{repository}", "tag": tag, "pullPolicy": "IfNotPresent"},
@@ -87,8 +91,15 @@ def kueue(cluster: Cluster, queue: str) -> Iterator[None]:
         "managerConfig": {"controllerManagerConfigYaml": json.dumps(configuration)},
     }
     with _installed(cluster, KUEUE, "kueue", values):
-        made = queue_of_one_driver(queue)
-        cluster.apply(*made)
+        made = [one for name, quota in queues.items() for one in a_queue(name, quota)]
+
+        def applied() -> bool:
+            with suppress(Refused):  # the webhook of a pod that is ready may not be reachable yet
+                cluster.apply(*made)
+                return True
+            return False
+
+        wait_until(applied, within_seconds=60)
         try:
             yield
         finally:
@@ -96,10 +107,10 @@ def kueue(cluster: Cluster, queue: str) -> Iterator[None]:
                 cluster.delete(f"{one['kind'].lower()}s.kueue.x-k8s.io/{one['metadata']['name']}")
 
 
-def queue_of_one_driver(name: str) -> list[dict[str, Any]]:
-    """A queue that admits one run of the tests at a time."""
-    resources = [{"name": key, "nominalQuota": most} for key, most in QUOTA_OF_ONE_DRIVER.items()]
-    group = {"coveredResources": list(QUOTA_OF_ONE_DRIVER), "flavors": [{"name": name, "resources": resources}]}
+def a_queue(name: str, quota: Quota) -> list[dict[str, Any]]:
+    """A LocalQueue with a ClusterQueue of its own."""
+    resources = [{"name": key, "nominalQuota": most} for key, most in quota.items()]
+    group = {"coveredResources": list(quota), "flavors": [{"name": name, "resources": resources}]}
 
     def a(kind: str, **fields: Any) -> dict[str, Any]:
         return {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": kind, "metadata": {"name": name}, **fields}

@@ -1,22 +1,27 @@
-"""Runs that Kueue admits: a run without quota waits, and its status says so. Also a Job that a user suspends."""
+"""Runs and executors that Kueue admits: what has no quota waits, and the status says so. Also a Job that a user suspends."""
 
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.cluster.install import change
 from tests.cluster.kube import Cluster, Object
-from tests.cluster.other_operators import kueue
-from tests.cluster.story import RUN_SECONDS, ClusterStory
+from tests.cluster.other_operators import QUOTA_OF_A_DRIVER_AND_ONE_EXECUTOR, QUOTA_OF_ONE_DRIVER, kueue
+from tests.cluster.story import A_JOB, RUN_SECONDS, ClusterStory
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 QUEUE = "one-driver"
+WITH_EXECUTOR = "one-executor"
+WORKLOADS = "workloads.kueue.x-k8s.io"
 
 
-@pytest.fixture
-def queue(cluster: Cluster) -> Iterator[str]:
-    with kueue(cluster, QUEUE):
-        yield QUEUE
+@pytest.fixture(scope="module")
+def queues(cluster: Cluster) -> Iterator[None]:
+    with kueue(cluster, {QUEUE: QUOTA_OF_ONE_DRIVER, WITH_EXECUTOR: QUOTA_OF_A_DRIVER_AND_ONE_EXECUTOR}):
+        change(cluster, "kueue.pods=true")
+        yield
+        change(cluster, "kueue.pods=false")
 
 
 def a_suspended_run(body: Object) -> Object | None:
@@ -29,14 +34,15 @@ def the_job(story: ClusterStory) -> Object:
     return found
 
 
+@pytest.mark.usefixtures("queues")
 def test_the_second_run_waits_suspended_until_the_first_has_ended(
-    cluster: Cluster, stories: Callable[[str], ClusterStory], queue: str
+    cluster: Cluster, stories: Callable[[str], ClusterStory]
 ) -> None:
     first, second = stories("first"), stories("second")
     for story in (first, second):
         story.put_batch("a", rows=50)
     for story in (first, second):
-        story.apply(story.a_dataset(runTemplate={"queue": queue}))
+        story.apply(story.a_dataset(runTemplate={"queue": QUEUE}))
         # The first Job has the quota before the second one exists.
         cluster.wait_for(
             ["jobs", "-l", f"lethe.dev/dataset={story.name}"],
@@ -51,7 +57,7 @@ def test_the_second_run_waits_suspended_until_the_first_has_ended(
     assert waiting is not None
     assert waiting["phase"] == "Pending"
     assert (
-        waiting["message"] == f"It waits until Kueue admits it to the queue {queue}. Its Workload shows why it waits."
+        waiting["message"] == f"It waits until Kueue admits it to the queue {QUEUE}. Its Workload shows why it waits."
     )
     assert body["status"]["consolidation"]["reason"] == "RunSuspended"
     assert the_job(second)["spec"]["suspend"] is True
@@ -62,6 +68,45 @@ def test_the_second_run_waits_suspended_until_the_first_has_ended(
     jobs = [the_job(story) for story in (first, second)]
     assert jobs[0]["status"]["completionTime"] <= jobs[1]["status"]["startTime"]
     assert all(job["metadata"]["labels"]["lethe.dev/attempt"] == "1" for job in jobs)
+
+
+def is_admitted(workload: Object) -> bool:
+    conditions = workload.get("status", {}).get("conditions", ())
+    return any(c["type"] == "Admitted" and c["status"] == "True" for c in conditions)
+
+
+@pytest.mark.usefixtures("queues")
+def test_executors_of_a_job_are_admitted_one_by_one_and_those_without_quota_are_reported(
+    cluster: Cluster, stories: Callable[[str], ClusterStory]
+) -> None:
+    story = stories("queued-executors")
+    story.put_batch("a", rows=200)
+    executors = {"min": 2, "max": 2, "cpu": "100m", "memory": "1Gi", "waitSeconds": 300}
+    story.apply(story.a_dataset(runTemplate={**A_JOB, "queue": WITH_EXECUTOR, "executors": executors}))
+
+    body = cluster.wait_for(
+        story.dataset,
+        lambda b: [r for r in b.get("status", {}).get("runs", ()) if r.get("reason") == "ExecutorsMissing"],
+        within_seconds=RUN_SECONDS,
+        why="an executor without quota",
+    )
+    pods = cluster.list("pods", f"lethe.dev/dataset={story.name},lethe.dev/role=executor")
+    owners = {p["metadata"]["name"]: bool(p["spec"].get("schedulingGates")) for p in pods}
+    workloads = [
+        w
+        for w in cluster.list(WORKLOADS, "")
+        if any(o["kind"] == "Pod" and o["name"] in owners for o in w["metadata"].get("ownerReferences", ()))
+    ]
+    (run,) = body["status"]["runs"]
+    assert sorted(owners.values()) == [False, True], (
+        "Kueue holds back the executor that exceeds the quota, and no other"
+    )
+    assert sorted(map(is_admitted, workloads)) == [False, True]
+    assert f"Kueue has not admitted it to the queue {WITH_EXECUTOR}." in run["message"]
+    story.wait_for_status(batches_promoted=1)
+    assert story.lake.rows(story.table) == story.expected
+    selector = f"lethe.dev/dataset={story.name},lethe.dev/role=executor"
+    cluster.run("wait", "--for=delete", "pod", "-l", selector, "--timeout=90s", within_seconds=100)
 
 
 def test_a_job_that_is_suspended_while_it_runs_continues_as_the_same_attempt(

@@ -14,6 +14,9 @@ from pydantic import Field, ValidationError
 
 # Kueue admits objects with this label, and reserves their resources in this LocalQueue.
 LABEL_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+LABEL_QUEUED_ALONE: Final = "kueue.x-k8s.io/managed"
+ANNOTATION_QUEUED_ALONE: Final = "kueue.x-k8s.io/pod-suspending-parent"
+"""With both, Kueue also admits a pod whose owner it has admitted already, as a workload of its own."""
 
 
 @dataclass(frozen=True)

@@ -415,9 +415,9 @@ def launch(
         return _hand_over(kube, wanted, intent_document(run, table), now, settings)
     asked = merged(settings.run_template, dataset.spec.run_template)
     template = within(asked, settings.boundaries.of(dataset.meta.namespace))
-    chosen = size(wanted.bytes, template)
+    chosen = size(wanted.bytes, template, settings.kueue_pods)
     objects.ensure(kube, run.dataset, settings, chosen.executors > 0, certainly)
-    executor = pod.executor(run, chosen, template.pod_template, settings)
+    executor = pod.executor(run, chosen, template, settings)
     _store(kube, run, {RUN_KEY: intent_document(run, table), EXECUTOR_KEY: json.dumps(executor)})
     launched = _create(kube, run_object(wanted, chosen, template, settings), run)
     if launched.created:

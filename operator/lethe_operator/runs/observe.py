@@ -416,6 +416,9 @@ def _why_pending(pod: Json) -> str:
         return ""
     for c in status.get("conditions") or ():
         if c.get("type") == "PodScheduled" and c.get("status") == "False":
+            queue = (pod["metadata"].get("labels") or {}).get(LABEL_QUEUE)
+            if queue and c.get("reason") == "SchedulingGated":
+                return f"Kueue has not admitted it to the queue {queue}. Its Workload shows why it waits."
             return f"{c.get('reason', 'Unschedulable')}: {c.get('message', '')}"
     for container in status.get("containerStatuses") or ():
         waits = (container.get("state") or {}).get("waiting") or {}

@@ -24,10 +24,13 @@ from lethe.decoder.limits import MEMORY_ENV, Limits
 from lethe_operator.resources.boundaries import Boundary, PodLimits
 from lethe_operator.resources.common import (
     ANNOTATION_DATASET,
+    ANNOTATION_QUEUED_ALONE,
     CONTAINER,
     DIGEST_KEY_PATH,
     ERASE_PATH,
     EXECUTOR_KEY,
+    LABEL_QUEUE,
+    LABEL_QUEUED_ALONE,
     LABEL_ROLE,
     POD_FIELDS,
     RUN_KEY,
@@ -91,18 +94,19 @@ class Size:
     """How long the driver waits for its first executor; then it works alone."""
 
 
-def size(run_bytes: int, template: RunTemplate) -> Size:
+def size(run_bytes: int, template: RunTemplate, queued_pods: bool = False) -> Size:
     """The size of a run that reads at most `run_bytes`.
 
     Args:
         template: The Dataset's, merged with the chart's. Fields that neither sets have a default here.
+        queued_pods: Kueue admits plain pods.
     """
     driver = _driver(template.driver)
     executor = _executor(template.executors)
     fewest = _first(template.executors.min, _EXECUTORS.min, 0)
     most = max(fewest, _first(template.executors.max, _EXECUTORS.max, 0))
-    if template.queue and template.launcher is not Launcher.SPARK_APPLICATION:
-        # Of a Job, Kueue counts the driver only, and leaves the driver's own pods alone: executors would exceed the quota.
+    if template.queue and template.launcher is not Launcher.SPARK_APPLICATION and not queued_pods:
+        # Of a Job, Kueue counts the driver only. If it does not look at plain pods, executors would exceed the quota.
         fewest = most = 0
     executors = ExecutorRule(driver.cores, executor.cores, fewest, most).executors(run_bytes)
     wait = _first(template.executors.wait_seconds, _EXECUTORS.wait_seconds, 0)
@@ -437,8 +441,11 @@ def driver(assignment: Assignment, size: Size, template: Mapping[str, Any], sett
     )
 
 
-def executor(run: RunSpec, size: Size, template: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
-    """The pod template of executors. Spark adds memory and CPUs. It has no token: executors send nothing to the API server."""
+def executor(run: RunSpec, size: Size, template: RunTemplate, settings: Settings) -> dict[str, Any]:
+    """The pod template of executors. Spark adds memory and CPUs. It has no token: executors send nothing to the API server.
+
+    Executors of a Job in a queue of Kueue are admitted one by one. Those of a SparkApplication are admitted with it.
+    """
     container = {
         "name": CONTAINER,
         "resources": _storage(size.executor, settings.run_limits),
@@ -456,9 +463,11 @@ def executor(run: RunSpec, size: Size, template: Mapping[str, Any], settings: Se
     ]
     spec = {"automountServiceAccountToken": False, "serviceAccountName": names.executors(run.dataset.name)}
     marks = settings.boundaries.of(run.dataset.namespace).service_accounts.executor
-    annotations = {ANNOTATION_DATASET: run.dataset.name}
-    labels = {**marks.pod_labels, **names.run_labels(run), LABEL_ROLE: "executor"}
-    pod = _pod(labels, annotations, spec, container, volumes, template, settings)
+    is_queued = bool(template.queue) and template.launcher is not Launcher.SPARK_APPLICATION
+    annotations = {ANNOTATION_DATASET: run.dataset.name, **({ANNOTATION_QUEUED_ALONE: "pod"} if is_queued else {})}
+    queue = {LABEL_QUEUE: template.queue or "", LABEL_QUEUED_ALONE: "true"} if is_queued else {}
+    labels = {**marks.pod_labels, **names.run_labels(run), LABEL_ROLE: "executor", **queue}
+    pod = _pod(labels, annotations, spec, container, volumes, template.pod_template, settings)
     return {"apiVersion": "v1", "kind": "Pod", **pod}
 
 

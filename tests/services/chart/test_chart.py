@@ -258,11 +258,16 @@ def test_the_launcher_and_the_queue_reach_the_operator() -> None:
         return from_environment(environment)
 
     plain = settings_of({})
-    chosen = {"runTemplate": {"launcher": "SparkApplication", "queue": "team-a"}, "sparkOperator": {"enabled": True}}
+    chosen = {
+        "runTemplate": {"launcher": "SparkApplication", "queue": "team-a"},
+        "sparkOperator": {"enabled": True},
+        "kueue": {"pods": True},
+    }
     found = settings_of(chosen)
 
     assert (plain.run_template.launcher, plain.run_template.queue, plain.spark_applications) == ("Job", None, False)
     assert (found.run_template.launcher, found.run_template.queue) == ("SparkApplication", "team-a")
+    assert (plain.kueue_pods, found.kueue_pods) == (False, True)
     assert (found.spark_applications, found.run_template.executors.wait_seconds) == (True, 300)
     assert "sparkOperator.enabled=true" in refused({"runTemplate": {"launcher": "SparkApplication"}})
 

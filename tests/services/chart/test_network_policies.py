@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from lethe.contract.dataset import RunTemplate
 from lethe_operator.runs import job
 from lethe_operator.runs.pod import BLOCK_MANAGER_PORT, DRIVER_PORT
 from lethe_operator.settings import WarmDriverSettings
@@ -45,7 +46,7 @@ def warm_driver_pod() -> Pod:
 WARM: Mapping[str, Any] = {"watchNamespaces": ["lake"], "warmDrivers": {"enabled": True}}
 DRIVER = Pod("lake", labels_of(a_job(ALONE)["spec"]["template"]), {})
 SCALED = Pod("lake", labels_of(a_job(WIDE)["spec"]["template"]), {})
-EXECUTOR = Pod("lake", labels_of(pod.executor(RUN, WIDE, {}, SETTINGS)), {})
+EXECUTOR = Pod("lake", labels_of(pod.executor(RUN, WIDE, RunTemplate(), SETTINGS)), {})
 ELSEWHERE = Pod("other", EXECUTOR.labels, {})
 STRANGER = Pod("lake", {"app": "x", "app.kubernetes.io/component": "run"}, {})
 DNS = Pod("kube-system", {"k8s-app": "kube-dns"}, {})

@@ -103,7 +103,7 @@ def test_a_run_starves_when_tasks_have_no_executor_for_the_time_to_wait() -> Non
 @pytest.fixture
 def template(tmp_path: Path) -> Path:
     file = tmp_path / "executor.yaml"
-    file.write_text(json.dumps(pod.executor(RUN, WIDE, {}, Settings())))
+    file.write_text(json.dumps(pod.executor(RUN, WIDE, RunTemplate(), Settings())))
     return file
 
 

@@ -72,7 +72,7 @@ def test_pods_have_the_labels_by_which_a_webhook_finds_them() -> None:
 
     labels = server.get(JOBS, "ns", job)["spec"]["template"]["metadata"]["labels"]
     assert (labels["identity"], labels["lethe.dev/role"]) == ("driver", "driver")
-    executor = pod.executor(RUN, size(GIB, RunTemplate()), {}, settings(serviceAccounts=MARKED))
+    executor = pod.executor(RUN, size(GIB, RunTemplate()), RunTemplate(), settings(serviceAccounts=MARKED))
     assert executor["metadata"]["labels"]["identity"] == "executor"
     assert executor["spec"]["serviceAccountName"] == "flights-executors"
 

@@ -93,7 +93,7 @@ def test_a_job_is_owned_by_its_dataset_and_has_its_labels() -> None:
 
 @pytest.mark.parametrize("chosen", [ALONE, WIDE], ids=["alone", "with executors"])
 def test_every_pod_meets_pod_security_restricted_with_a_read_only_root(chosen: Size) -> None:
-    for template in (a_job(chosen)["spec"]["template"], pod.executor(RUN, WIDE, {}, SETTINGS)):
+    for template in (a_job(chosen)["spec"]["template"], pod.executor(RUN, WIDE, RunTemplate(), SETTINGS)):
         spec = template["spec"]
         security = spec["securityContext"]
         assert (
@@ -177,7 +177,7 @@ def test_with_executors_the_driver_needs_rights_on_pods_only() -> None:
 
 
 def test_an_executor_has_no_token_and_the_labels_of_its_run() -> None:
-    template = pod.executor(RUN, WIDE, {}, SETTINGS)
+    template = pod.executor(RUN, WIDE, RunTemplate(), SETTINGS)
 
     assert False is template["spec"]["automountServiceAccountToken"]
     assert template["spec"]["serviceAccountName"] == "flights-executors"
@@ -202,7 +202,10 @@ def test_a_pod_template_adds_and_never_takes_away() -> None:
         },
     }
 
-    for made in (a_job(ALONE, template)["spec"]["template"], pod.executor(RUN, WIDE, template, SETTINGS)):
+    for made in (
+        a_job(ALONE, template)["spec"]["template"],
+        pod.executor(RUN, WIDE, RunTemplate(podTemplate=template), SETTINGS),
+    ):
         spec = made["spec"]
         assert ("air", RUN.run_id) == (
             made["metadata"]["labels"]["team"],
@@ -268,7 +271,7 @@ def test_only_a_pod_that_asks_for_a_token_gets_one(chosen: Size) -> None:
 
     assert [a["automountServiceAccountToken"] for a in accounts] == [False] * 3
     assert True is a_job(chosen)["spec"]["template"]["spec"]["automountServiceAccountToken"]
-    assert False is pod.executor(RUN, WIDE, {}, SETTINGS)["spec"]["automountServiceAccountToken"]
+    assert False is pod.executor(RUN, WIDE, RunTemplate(), SETTINGS)["spec"]["automountServiceAccountToken"]
 
 
 def test_no_secret_is_part_of_any_object() -> None:
@@ -295,7 +298,7 @@ def test_driver_and_executors_know_each_other_by_a_secret_of_the_attempt() -> No
     assert env["LETHE_RPC_SECRET"]["value"] == name
     assert env["POD_UID"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.uid"
     assert "LETHE_RPC_SECRET" not in {e["name"] for e in container(a_job(ALONE))["env"]}
-    template = pod.executor(RUN, WIDE, {}, SETTINGS)["spec"]
+    template = pod.executor(RUN, WIDE, RunTemplate(), SETTINGS)["spec"]
     (volume,) = [v for v in template["volumes"] if v["name"] == "rpc"]
     assert volume["secret"] == {
         "secretName": name,
@@ -308,7 +311,7 @@ def test_driver_and_executors_know_each_other_by_a_secret_of_the_attempt() -> No
 def test_every_pod_has_limits() -> None:
     """Memory is limited to what is asked for, CPUs to a multiple of it, and the disk to what its folders may hold."""
     driver, confs = container(a_job(WIDE))["resources"], spark_conf.confs(RUN, WIDE, SETTINGS)
-    (executor,) = pod.executor(RUN, WIDE, {}, SETTINGS)["spec"]["containers"]
+    (executor,) = pod.executor(RUN, WIDE, RunTemplate(), SETTINGS)["spec"]["containers"]
 
     assert driver["limits"] == {"cpu": "4000m", "memory": str(2 * GIB), "ephemeral-storage": str(65 * GIB + 256 * MIB)}
     assert driver["requests"] == {"cpu": "1000m", "memory": str(2 * GIB), "ephemeral-storage": str(256 * MIB)}
@@ -318,7 +321,8 @@ def test_every_pod_has_limits() -> None:
         "limits": {"ephemeral-storage": str(6 * GIB + 256 * MIB)},
     }
     volumes = (
-        a_job(WIDE)["spec"]["template"]["spec"]["volumes"] + pod.executor(RUN, WIDE, {}, SETTINGS)["spec"]["volumes"]
+        a_job(WIDE)["spec"]["template"]["spec"]["volumes"]
+        + pod.executor(RUN, WIDE, RunTemplate(), SETTINGS)["spec"]["volumes"]
     )
     assert all(v["emptyDir"].get("sizeLimit") for v in volumes if "emptyDir" in v)
 
@@ -331,7 +335,7 @@ def test_the_network_knows_a_pod_by_its_role_and_no_template_can_lie_about_it() 
         for made in (
             a_job(ALONE, lie)["spec"]["template"],
             a_job(WIDE, lie)["spec"]["template"],
-            pod.executor(RUN, WIDE, lie, SETTINGS),
+            pod.executor(RUN, WIDE, RunTemplate(podTemplate=lie), SETTINGS),
         )
     ]
     assert roles == ["driver", "scaled-driver", "executor"]
@@ -340,10 +344,10 @@ def test_the_network_knows_a_pod_by_its_role_and_no_template_can_lie_about_it() 
 def test_pods_of_runs_have_user_namespaces_if_the_chart_says_so() -> None:
     apart = Settings(user_namespaces=True)
     driver = run_object(Launch(RUN, 0, 3, "a test"), WIDE, RunTemplate(), apart)["spec"]["template"]["spec"]
-    executor = pod.executor(RUN, WIDE, {}, apart)["spec"]
+    executor = pod.executor(RUN, WIDE, RunTemplate(), apart)["spec"]
 
     assert (driver["hostUsers"], executor["hostUsers"]) == (False, False)
-    assert "hostUsers" not in pod.executor(RUN, WIDE, {}, SETTINGS)["spec"]
+    assert "hostUsers" not in pod.executor(RUN, WIDE, RunTemplate(), SETTINGS)["spec"]
 
 
 def test_the_limit_of_cpus_can_be_left_out() -> None:

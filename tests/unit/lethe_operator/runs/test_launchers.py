@@ -11,7 +11,7 @@ from lethe_operator.actions import Launch
 from lethe_operator.resources.boundaries import Boundary
 from lethe_operator.resources.restatement import SecretFile
 from lethe_operator.runs.job import SPARK_VERSION, SUBMISSION_ENV, run_object
-from lethe_operator.runs.pod import Size, merged, size, within
+from lethe_operator.runs.pod import Size, executor, merged, size, within
 from lethe_operator.settings import Settings
 from lethe_spark.apps import entrypoint
 
@@ -150,10 +150,26 @@ def test_a_run_with_a_queue_is_created_suspended_with_kueue_s_label(kind: Launch
 
 @pytest.mark.parametrize(("kind", "executors"), [(None, 0), (Launcher.JOB, 0), (Launcher.SPARK_APPLICATION, 8)])
 def test_a_run_never_exceeds_what_kueue_has_admitted(kind: Launcher | None, executors: int) -> None:
-    """Of a Job, Kueue counts the driver only."""
+    """Of a Job, Kueue counts the driver only, unless it looks at plain pods."""
     assert size(10**13, a_template(kind, "team-a")).executors == executors
     assert size(10**13, a_template(kind, "team-a", min=2)).executors == executors
+    assert size(10**13, a_template(kind, "team-a"), queued_pods=True).executors == 8
     assert size(10**13, a_template(kind)).executors == 8
+
+
+@pytest.mark.parametrize("kind", [None, *Launcher])
+def test_executors_of_a_queued_job_are_workloads_of_their_own(kind: Launcher | None) -> None:
+    """Those of a SparkApplication are admitted together with it."""
+    metadata = executor(RUN, size(GIB, a_template(kind)), a_template(kind, "team-a"), SETTINGS)["metadata"]
+    plain = executor(RUN, size(GIB, a_template(kind)), a_template(kind), SETTINGS)["metadata"]
+    label, annotation = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/pod-suspending-parent"
+
+    by_itself = kind is not Launcher.SPARK_APPLICATION
+    assert metadata["labels"].get(label) == ("team-a" if by_itself else None)
+    assert metadata["labels"].get("kueue.x-k8s.io/managed") == ("true" if by_itself else None)
+    assert metadata["annotations"].get(annotation) == ("pod" if by_itself else None)
+    assert label not in plain["labels"]
+    assert annotation not in plain["annotations"]
 
 
 def test_a_dataset_chooses_its_launcher_and_the_boundary_its_queue() -> None:
