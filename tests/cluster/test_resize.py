@@ -29,7 +29,9 @@ def resize(cluster: Cluster, pod: Object, **requests: str) -> None:
 
 def starts(cluster: Cluster, pod: Object) -> tuple[str, int]:
     """The UID of the pod of this name, and how often its container was restarted."""
-    found = cluster.get(f"pods/{pod["metadata"]["name"]}")
+    name = pod["metadata"]["name"]
+    found = cluster.get(f"pods/{name}")
+    assert found is not None
     return found["metadata"]["uid"], found["status"]["containerStatuses"][0]["restartCount"]
 
 
@@ -54,9 +56,7 @@ def test_the_committer_goes_on_with_more_and_with_less(
     assert story.lake.rows(story.table) == story.expected
 
 
-def test_a_driver_goes_on_and_its_run_is_not_repeated(
-    cluster: Cluster, stories: Callable[[str], ClusterStory]
-) -> None:
+def test_a_driver_goes_on_and_its_run_is_not_repeated(cluster: Cluster, stories: Callable[[str], ClusterStory]) -> None:
     story = stories("resized-driver")
     story.put_batch("a", rows=50)
     story.apply(story.a_dataset(runTemplate=A_JOB))

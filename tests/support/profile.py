@@ -11,33 +11,16 @@ import os
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Generator
-from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
+from lethe.processor import processor_seconds
 
 VARIABLE = "LETHE_TEST_PROFILE"
 AT_MOST = 25  # files and tests that are listed
 COLLECTION = "collection"
-
-
-def processor_seconds() -> float:
-    """The processor time of this process and its descendants, with those that ended and were waited for. 0 without /proc."""
-    seconds: dict[int, float] = {}
-    children: dict[int, list[int]] = defaultdict(list)
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended
-            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
-            seconds[int(folder.name)] = sum(int(n) for n in fields[11:15]) / os.sysconf("SC_CLK_TCK")
-            children[int(fields[1])].append(int(folder.name))
-    found, todo = 0.0, [os.getpid()]
-    while todo:
-        process = todo.pop()
-        found += seconds.get(process, 0)
-        todo += children[process]
-    return found
 
 
 class Profile:

@@ -5,6 +5,7 @@ What a Dataset's status says about its source. Pure.
 The inlet writes `status.source`; the operator leaves it as it is, and makes the condition SourceRead of it.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -25,6 +26,7 @@ from lethe.contract.status import (
     InvalidFolder,
     RefusedBatch,
     RunEntry,
+    RunUsage,
     SourceStatus,
     TableStatus,
     TombstoneCounts,
@@ -39,8 +41,8 @@ from lethe_operator.guards.holds import holds_status
 from lethe_operator.guards.preconditions import accepts_other_table, another_table
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import EventsView, NoTable, Observation, TableView, Unavailable
-from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt, RetryState, Running, Succeeded
+from lethe_operator.resources.observed import EventsView, NoTable, Observation, ObservedRun, TableView, Unavailable
+from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt, RetryState, Running, Succeeded, ended
 from lethe_operator.vacuum.decide import VacuumChoice
 
 # The inlet reports at least every minute.
@@ -121,6 +123,27 @@ def status(dataset: Dataset, world: Observation, decided: DatasetDecisions, now:
         erasures=erasures,
         holds=holds_status(dataset, world, decided.invalid_hold, now) or None,
         runs=decided.runs,
+        usage=_usage(old, decided.runs, world.runs, now),
+    )
+
+
+def _usage(
+    old: DatasetStatus, shown: Sequence[RunEntry], runs: Sequence[ObservedRun], now: datetime
+) -> RunUsage | None:
+    """What runs have used: what the old status says, and those that this one shows as ended for the first time."""
+    names = {entry.name for entry in ended(old.runs or (), shown)}
+    if not names:
+        return old.usage
+    before = old.usage or RunUsage(since=now)
+    results = [a.result for r in runs for a in r.attempts if a.job in names and a.result is not None]
+    written = [r.written for r in results]
+    return RunUsage(
+        since=before.since,
+        runs=(before.runs or 0) + len(names),
+        # Rounded up, so that many short runs are not free.
+        cpu_seconds=(before.cpu_seconds or 0) + math.ceil(sum(r.cpu_seconds for r in results)),
+        files=(before.files or 0) + sum(files for files, _ in written),
+        bytes=(before.bytes or 0) + sum(size for _, size in written),
     )
 
 

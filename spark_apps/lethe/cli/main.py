@@ -52,6 +52,7 @@ COMMANDS: Final = {
     "redact": Entry(
         _RESOURCES, "redact", "Replace values of columns, and prove that the old ones are gone.", "kubectl"
     ),
+    "cost": Entry("lethe_kubectl.cost", "cost", "Show what the runs of each Dataset have used.", "kubectl"),
     "erasures": Entry("lethe.cli.erasures", "erasures", "Inspect the erasures of a table or a Dataset."),
     "get": Entry("lethe.cli.read", "get", "Write the rows of a batch, or its original files, into a folder."),
     "history": Entry("lethe.cli.batches", "history", "Show what happened to a batch, who asked for it, and why."),

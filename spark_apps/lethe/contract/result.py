@@ -304,12 +304,18 @@ class RunResult(Recorded):
     snapshots_expired: int = 0
     ledger_files_removed: int = 0
     version: str = ""  # of the process that reports it (`lethe.version`); "": a version that does not report it
+    cpu_seconds: float = 0.0  # what its process and those it started used since their last result, or their start
     not_tracked: str = ""  # why the table of batches does not contain this run; "": it does, or there is no such table
 
     @property
     def verdict(self) -> Verdict:
         """Why the run failed; without a reason: it did not."""
         return Verdict(self.reason, self.message)
+
+    @property
+    def written(self) -> tuple[int, int]:
+        """Files and bytes that it added to the table or rewrote."""
+        return 0, 0
 
     def compact(self) -> str:
         """JSON of at most 4096 bytes for the termination message.
@@ -343,6 +349,11 @@ class ConsolidationResult(RunResult):
     rows_added: int = 0
     files_added: int = 0
     bytes_added: int = 0
+
+    @property
+    def written(self) -> tuple[int, int]:
+        """Files and bytes that it added to the table."""
+        return self.files_added, self.bytes_added
 
 
 class ReanchoringResult(RunResult):
@@ -395,6 +406,12 @@ class VacuumResult(RunResult):
     plan: VacuumPlanned | None = None
     steps: int = 0
     """Commits."""
+
+    @property
+    def written(self) -> tuple[int, int]:
+        """Files that it added, and bytes of those that it rewrote."""
+        return self.files_added, self.bytes_rewritten
+
     files_in_vain: int = 0
     """Rewritten, although they contained no tombstoned rows."""
     purge_seconds: float = 0.0

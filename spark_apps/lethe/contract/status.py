@@ -449,6 +449,21 @@ class RunEntry(ApiModel):
     """When it ended."""
 
 
+class RunUsage(ApiModel):
+    """What runs have used, added up as they end."""
+
+    since: Time | None = None
+    """When the first of them ended."""
+    runs: int | None = None
+    """Attempts that ended, also failed ones."""
+    cpu_seconds: int | None = None
+    """Processor time of drivers, warm drivers and committers, without executors."""
+    files: int | None = None
+    """Data files that they wrote."""
+    bytes: int | None = None
+    """Bytes that consolidations added, and of the files that vacuums rewrote."""
+
+
 class DatasetStatus(Status):
     """The state of the table, the buffer and the runs. Written by the operator only."""
 
@@ -470,6 +485,8 @@ class DatasetStatus(Status):
     """The holds of spec.holds."""
     runs: Annotated[tuple[RunEntry, ...] | None, items(maximum=30)] = None
     """The active runs and the last few of each kind, the newest first."""
+    usage: RunUsage | None = None
+    """What all runs of this Dataset have used."""
 
 
 class BatchIdList(ApiModel):

@@ -432,7 +432,7 @@ class Worker:
                 done = result.failed(spec, _logged_error(spec, e))
             crash_point("before-result", spec.run_id)
             last = reports.ended(Phase.FAILED if done.outcome is RunOutcome.FAILED else Phase.SUCCEEDED, done.message)
-            done = result.of_this_version(done)
+            done = result.of_this_process(done)
             result.put(config_map, {PROGRESS: last.to_json(), "result.json": result.for_config_map(done, spec.table)})
             log.info("run %s: %s %s", spec.run_id, done.outcome, done.reason)
             tracing.describe({"lethe.run.outcome": done.outcome.value, "lethe.run.reason": done.reason})

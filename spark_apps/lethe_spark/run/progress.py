@@ -22,6 +22,7 @@ from lethe.contract.run import INLINE_BYTES_AT_MOST, ResultPointer, RunSpec, Tab
 from lethe.contract.settings import RunFamily
 from lethe.iceberg import catalogs, run_documents
 from lethe.kube import KubeError, NotFound
+from lethe.processor import since_last_report
 from lethe.version import version
 from pyspark import SparkContext
 
@@ -210,9 +211,9 @@ def failed(asked: Asked, error: LetheError) -> RunResult:
     )
 
 
-def of_this_version(result: R) -> R:
-    """The result, with the version of this process."""
-    return result.model_copy(update={"version": version()})
+def of_this_process(result: R) -> R:
+    """The result, with the version of this process, and with the processor time that it has used since its last result."""
+    return result.model_copy(update={"version": version(), "cpu_seconds": since_last_report()})
 
 
 def deliver(result: RunResult, environ: Mapping[str, str], table: TableRef | None = None) -> bool:
@@ -222,7 +223,7 @@ def deliver(result: RunResult, environ: Mapping[str, str], table: TableRef | Non
         environ: Says where to report.
         table: A large result is written to this table's folder of runs. None: its lists are cut instead.
     """
-    result = of_this_version(result)
+    result = of_this_process(result)
     log_file = Path(environ.get(TERMINATION_LOG_ENV, TERMINATION_LOG))
     if log_file.exists():
         try:

@@ -36,6 +36,7 @@ CHANGING = (
 )
 READING = {
     "batches",
+    "cost",
     "doctor",
     "erasures",
     "get",

@@ -410,3 +410,26 @@ def test_a_table_that_the_first_batch_will_create_is_no_trouble() -> None:
 
     assert condition(actions.dataset_status, "Ready") == ("True", "WaitingForFirstBatch")
     assert kinds(actions) == [RunKind.CONSOLIDATION]
+
+
+def test_what_a_run_used_is_added_once_when_its_end_is_first_shown() -> None:
+    spec = a_consolidation(A)
+    first = a_result(spec, cpu_seconds=12.2, files_added=2, bytes_added=500)
+    failed = an_attempt(spec, AttemptState.FAILED, result=a_result(spec, "Failed", reason="X", cpu_seconds=3.5))
+    done = an_attempt(spec, AttemptState.SUCCEEDED, number=2, result=first)
+    world = a_world(table=a_table(a_ledger("A")), runs=(a_run(spec, failed, done),))
+
+    new = decided(world).dataset_status
+    old = a_dataset(
+        status={"usage": {"since": "2026-01-01T00:00:00Z", "runs": 5, "cpuSeconds": 100, "files": 1, "bytes": 9}}
+    )
+    added = decided(world, old).dataset_status
+    again = decided(world, a_dataset(status=added)).dataset_status
+
+    counted = {"runs": 2, "cpuSeconds": 16, "files": 2, "bytes": 500}
+    assert new is not None
+    assert added is not None
+    assert again is not None
+    assert {k: v for k, v in new["usage"].items() if k != "since"} == counted
+    assert added["usage"] == {"since": "2026-01-01T00:00:00Z", "runs": 7, "cpuSeconds": 116, "files": 3, "bytes": 509}
+    assert again["usage"] == added["usage"]
