@@ -73,6 +73,7 @@ def test_a_job_says_the_same_of_the_same_batches(story: Registering, namespace: 
         "ledger_files_removed",
         "not_tracked",
         "version",
+        "cpu_seconds",
     }
     own, other = (r.model_dump(exclude=of_run) for r in (told, said))
     assert str(own).replace(story.name, by_job.name) == str(other)

@@ -73,7 +73,7 @@ def opened(run: Any, run_bytes: int, tmp_path: Path, wait: float = 60, **templat
         given = arguments.Arguments(
             given.confs, arguments.Scaling(given.scaling.alone_cores, wait, given.scaling.by_plan)
         )
-    (tmp_path / "executor.yaml").write_text(json.dumps(pod.executor(run, chosen, {}, settings)))
+    (tmp_path / "executor.yaml").write_text(json.dumps(pod.executor(run, chosen, RunTemplate(), settings)))
     reported: list[Progress] = []
     reporter = Reporter(run, reported.append)
     session = scaling.RunSession(run, given, reporter, {}, threading.Event())

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from lethe.iceberg import catalogs
-from lethe.iceberg import catalogs as file_io
-from lethe.iceberg.catalogs import SharedFileIO
+from lethe.storage import file_io
+from lethe.storage.file_io import SharedFileIO
 from pyarrow.fs import FileSystem, LocalFileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
@@ -65,11 +65,11 @@ def test_a_client_that_cannot_be_created_is_tried_again(created: list[str]) -> N
 
 
 def test_the_number_of_kept_clients_is_limited(created: list[str]) -> None:
-    for n in range(3 * file_io.KEPT_AT_MOST):
+    for n in range(3 * file_io._KEPT_AT_MOST):
         client({**OWN, "s3.region": f"r{n}"})
 
-    assert len(file_io._clients._kept) == file_io.KEPT_AT_MOST
-    assert len(created) == 3 * file_io.KEPT_AT_MOST
+    assert len(file_io._clients._kept) == file_io._KEPT_AT_MOST
+    assert len(created) == 3 * file_io._KEPT_AT_MOST
 
 
 def test_all_tables_of_an_opened_sql_catalog_are_loaded_and_read_with_one_client(
