@@ -81,6 +81,17 @@ def test_the_runs_of_a_dataset_are_shown(dataset: Lake) -> None:
     assert "Do you mean orders?" in unknown.stderr
 
 
+def test_what_the_runs_of_a_dataset_used_is_shown(dataset: Lake) -> None:
+    (used,) = json.loads(dataset.lethe("cost", "-o", "json").stdout)["datasets"]
+    table = dataset.lethe("cost", "--cpu-hour", "3600").stdout
+
+    assert used["name"] == "orders"
+    assert used["cpuSeconds"] >= used["runs"] >= 1
+    assert used["files"] >= 1
+    assert used["bytes"] > 0
+    assert table.splitlines()[1].split()[0] == "orders"
+
+
 def test_the_log_of_a_run_is_shown_by_its_name(dataset: Lake) -> None:
     runs = json.loads(dataset.lethe("runs", "orders", "-o", "json").stdout)["runs"]
     name = next(r["name"] for r in runs if r["kind"] == "Consolidation")
