@@ -167,9 +167,9 @@ def test_a_driver_that_cannot_be_created_fails_the_attempt_with_the_reason(serve
         lambda: server.kube.get(SPARK_APPLICATIONS, NAMESPACE, name).get("status"),
     )
 
-    reason, message = failure(found)
-    assert reason == "SubmissionFailed"
-    assert "already exist" in message
+    why = failure(found)
+    assert why.reason == "SubmissionFailed"
+    assert "already exist" in why.message
 
 
 def test_a_suspended_spark_application_is_not_submitted_until_it_is_resumed(server: ApiServerProcess) -> None:
