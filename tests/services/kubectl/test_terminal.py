@@ -42,6 +42,7 @@ CASES: dict[Case, tuple[str, ...]] = {
     ("status",): (f"dataset/{DATASET}", f"restatement/{REVERT}", REASON),
     ("status", "-o", "wide"): (f"restatement/{REVERT}", REASON, *MESSAGE.split()),
     ("runs",): (RUN_NAME, "Failed", REASON),
+    ("cost",): (DATASET,),
     ("runs", "-o", "wide"): (RUN_NAME, REASON, *MESSAGE.split()),
     ("batches", DATASET): (BATCH, "promoted", f"default/{REVERT}"),
     ("batches", DATASET, "-o", "wide"): (BATCH, "reverted", RUN),
@@ -62,7 +63,7 @@ TABLES_OF = {
         "batches.batches", "batches.history", "batches.track", "erasures.list_", "erasures.show", "ledger.log", "ledger.show",
         "read._show",
     },
-    "operator": {"cli.describe", "cli.get", "command._print", "commands._show_runs", "commands._show_status"},
+    "operator": {"cli.describe", "cli.get", "command._print", "commands._show_runs", "cost.cost", "commands._show_status"},
 }  # fmt: skip
 """The functions that print tables. Each is called by a command in CASES, except `track`, which prints short pairs."""
 PRINTING = {"print_table", "print_pairs"}
