@@ -34,7 +34,7 @@ def since_last_report() -> float:
     """The processor time since this was last asked, or since the process started.
 
     So the runs of a process that stays up share all that it has used, also between runs. Never negative: the time of a
-    process that nobody waited for is lost when it ends.
+    process is lost if its parent does not wait for its end.
     """
     global _reported  # one number for each process, as its processor time is
     with _lock:

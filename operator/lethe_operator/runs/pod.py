@@ -105,12 +105,17 @@ def size(run_bytes: int, template: RunTemplate, queued_pods: bool = False) -> Si
     executor = _executor(template.executors)
     fewest = _first(template.executors.min, _EXECUTORS.min, 0)
     most = max(fewest, _first(template.executors.max, _EXECUTORS.max, 0))
-    if template.queue and template.launcher is not Launcher.SPARK_APPLICATION and not queued_pods:
+    if _is_queued_job(template) and not queued_pods:
         # Of a Job, Kueue counts the driver only. If it does not look at plain pods, executors would exceed the quota.
         fewest = most = 0
     executors = ExecutorRule(driver.cores, executor.cores, fewest, most).executors(run_bytes)
     wait = _first(template.executors.wait_seconds, _EXECUTORS.wait_seconds, 0)
     return Size(driver, executor, executors, min(fewest, executors), wait)
+
+
+def _is_queued_job(template: RunTemplate) -> bool:
+    """Whether Kueue admits the Job of a run, without its executors. It admits a SparkApplication as a whole."""
+    return bool(template.queue) and template.launcher is not Launcher.SPARK_APPLICATION
 
 
 def merged(chart: RunTemplate, dataset: RunTemplate) -> RunTemplate:
@@ -463,7 +468,7 @@ def executor(run: RunSpec, size: Size, template: RunTemplate, settings: Settings
     ]
     spec = {"automountServiceAccountToken": False, "serviceAccountName": names.executors(run.dataset.name)}
     marks = settings.boundaries.of(run.dataset.namespace).service_accounts.executor
-    is_queued = bool(template.queue) and template.launcher is not Launcher.SPARK_APPLICATION
+    is_queued = _is_queued_job(template)
     annotations = {ANNOTATION_DATASET: run.dataset.name, **({ANNOTATION_QUEUED_ALONE: "pod"} if is_queued else {})}
     queue = {LABEL_QUEUE: template.queue or "", LABEL_QUEUED_ALONE: "true"} if is_queued else {}
     labels = {**marks.pod_labels, **names.run_labels(run), LABEL_ROLE: "executor", **queue}

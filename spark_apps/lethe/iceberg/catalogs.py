@@ -234,6 +234,7 @@ def opened(name: str, every_property: Mapping[str, str]) -> Catalog:
         conf = merge_config(Config().get_catalog_config(name) or {}, {**_TIMEOUTS, **own})
         catalog: Catalog = VendingCatalog(name, **cast(dict[str, str], conf))
     else:
+        # PyIceberg's SQL catalog reads a table's metadata with these properties, and not through _load_file_io.
         defaults = {**_TIMEOUTS, PY_IO_IMPL: SHARED, "init_catalog_tables": "false"}
         catalog = _without_tables_properties(load_catalog(name, **{**defaults, **own}))
     _refuse_nessie(name, catalog.properties)
@@ -287,9 +288,9 @@ def _refuse_s3_tables(name: str, own: Mapping[str, str]) -> None:
     if is_signed_for_it or ":s3tables:" in warehouse or "s3tablescatalog" in warehouse:
         raise InputError(
             "UnsupportedCatalog",
-            f"catalog {name} is Amazon S3 Tables: nobody can list or delete the files of its tables, so Lethe can neither purge "
-            "rows nor prove that they are gone. Keep the tables in an S3 bucket of your own, with a catalog of type rest, glue "
-            "or sql.",
+            f"catalog {name} is Amazon S3 Tables: the files of its tables cannot be listed or deleted, so Lethe can neither "
+            "purge rows nor prove that they are gone. Keep the tables in an S3 bucket of your own, with a catalog of type rest, "
+            "glue or sql.",
         )
 
 

@@ -56,8 +56,8 @@ class AzureAccount:
         connection = _connection(_own(properties, "adls.connection-string", name))
         name = name or connection.get("AccountName", "") or properties.get("adls.account-name", "")
         endpoint = connection.get("BlobEndpoint", "")
-        if not endpoint and (authority := properties.get("adls.blob-storage-authority", "")):
-            endpoint = f"{properties.get('adls.blob-storage-scheme', 'https')}://{authority}"
+        if not endpoint and (server := properties.get("adls.blob-storage-authority", "")):
+            endpoint = f"{properties.get('adls.blob-storage-scheme', 'https')}://{server}"
         key = properties.get("adls.account-key") or properties.get("adls.auth.shared-key.account.key", "")
         sas = _own(properties, "adls.sas-token", name, connection.get("SharedAccessSignature", ""))
         return cls(

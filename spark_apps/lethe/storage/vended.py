@@ -291,8 +291,7 @@ class RetryingRestCatalog(RestCatalog):
         location = response.metadata_location
         best = self._resolve_storage_credentials(response.storage_credentials, location)
         config = self.allowed({**response.config, **best}, ".".join(name))
-        own = allowed.with_vended(self.properties, config) if config else self.properties
-        return config, file_io(own, location or "")
+        return config, file_io(allowed.with_vended(self.properties, config), location or "")
 
     def _create_session(self) -> Session:
         session = super()._create_session()

@@ -37,7 +37,7 @@ from lethe_spark.sql import rest_servers as folder_server
 
 log = logging.getLogger(__name__)
 
-_CLIENTS: Final[dict[Backend | None, str]] = {
+_CLIENTS: Final[Mapping[Backend | None, str]] = {
     Backend.GCS: "com.google.cloud.storage.Storage",
     Backend.AZURE: "com.azure.storage.file.datalake.DataLakeFileSystemClient",
 }

@@ -66,8 +66,8 @@ def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
     if LOCAL_FILES_JAR in settings["spark.driver.extraClassPath"]:
         settings.setdefault("spark.hadoop.fs.file.impl", LOCAL_FILES)
     # user.home: if the uid has no passwd entry, Java sets it to "?", and libraries write to a folder of that name.
-    options = f"{' '.join(NO_DUMPS)} -Djava.io.tmpdir={scratch} -Duser.home={tempfile.gettempdir()} -Duser.timezone=UTC"
-    options = f"{options} {AZURE_CLIENT}"
+    folders_of_java = f"-Djava.io.tmpdir={scratch} -Duser.home={tempfile.gettempdir()}"
+    options = " ".join((*NO_DUMPS, folders_of_java, "-Duser.timezone=UTC", AZURE_CLIENT))
     if os.path.exists(archive := f"{folders[0]}/{ARCHIVE}"):
         options = f"{' '.join(archive_options(archive))} {options}"
     return with_java_options(settings, options)

@@ -254,7 +254,7 @@ def a_rest_catalog(config: dict[str, Any]) -> Iterator[str]:
     ],
 )
 def test_s3_tables_are_refused_by_name_and_not_asked(own: dict[str, str]) -> None:
-    """Nobody can list or delete objects there."""
+    """Objects there cannot be listed or deleted."""
     with pytest.raises(InputError, match=r"catalog lake is Amazon S3 Tables.*S3 bucket of your own") as refused:
         opened("lake", own)
 

@@ -81,7 +81,7 @@ def test_a_batch_is_promoted_replaced_reverted_by_a_list_and_purged(story: Story
 
 @pytest.mark.usefixtures("spark")
 def test_a_warehouse_without_the_jar_of_its_store_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(session._CLIENTS, Backend.AZURE, "com.azure.Missing")
+    monkeypatch.setattr(session, "_CLIENTS", {Backend.AZURE: "com.azure.Missing"})
     lake.add_catalog("no_jar", type="sql", uri="sqlite:////nowhere.db", warehouse=IN_AZURE)
 
     with pytest.raises(InputError, match=r"catalog no_jar .* no com\.azure\.Missing") as refused:

@@ -59,8 +59,6 @@ def forward_to(endpoint: str) -> Forward:
             for name, value in headers.items():
                 if name.lower() not in _HOP_BY_HOP:
                     connection.putheader(name, value)
-            if body and "Content-Length" not in headers:
-                connection.putheader("Content-Length", str(len(body)))
             connection.endheaders(body)
             answer = connection.getresponse()
             return answer.status, answer.getheaders(), answer.read()
@@ -80,7 +78,7 @@ def before(forward: Forward, port: int = 0) -> Iterator[Proxy]:
         protocol_version = "HTTP/1.1"
 
         def _do(self) -> None:
-            body = self._body()
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             fault = proxy.take(self.command)
             if fault is Fault.SLOW_DOWN:
                 return self._answer(503, [], b"<Error><Code>SlowDown</Code><Message>AKIAsecret</Message></Error>")
@@ -89,16 +87,6 @@ def before(forward: Forward, port: int = 0) -> Iterator[Proxy]:
                 return self._cut()
             self._answer(status, headers, content, len(content) // 2 if fault is Fault.CUT_BODY else None)
             return None
-
-        def _body(self) -> bytes:
-            if "chunked" not in self.headers.get("Transfer-Encoding", ""):
-                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            chunks = []
-            while size := int(self.rfile.readline().partition(b";")[0], 16):
-                chunks.append(self.rfile.read(size))
-                self.rfile.readline()
-            self.rfile.readline()
-            return b"".join(chunks)
 
         def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes, sent: int | None = None) -> None:
             self.send_response_only(status)
