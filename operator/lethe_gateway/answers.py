@@ -1,5 +1,10 @@
-"""Answers: JSON with an ETag, 304 for a client that has it already. Pure, apart from FastAPI's values."""
+"""Answers: JSON with an ETag, 304 for a client that has it already. Pure, apart from FastAPI's values.
 
+An ETag is weak: two answers are the same if they differ only in when they were read.
+"""
+
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -7,7 +12,6 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from lethe.contract.schema import ApiModel
 
-from lethe_gateway import etags
 from lethe_gateway.problems import MEDIA_TYPE, Kind, Problem, ProblemDocument
 
 NO_STORE: Final = {"Cache-Control": "no-store"}
@@ -15,16 +19,38 @@ NO_STORE: Final = {"Cache-Control": "no-store"}
 # A cache may keep an answer for its caller, and asks each time whether it is current.
 _HEADERS: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
 
+# Parts of `freshness` that change although nothing else does.
+_CLOCK: Final = frozenset({"readTime"})
+
+
+def etag_of(document: Mapping[str, Any]) -> str:
+    """The ETag of an answer, which does not depend on its freshness.
+
+    Args:
+        document: The body of an answer, as JSON values.
+    """
+    kept = dict(document)
+    if isinstance(freshness := kept.get("freshness"), Mapping):
+        kept["freshness"] = {k: v for k, v in freshness.items() if k not in _CLOCK}
+    content = json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()
+    return f'W/"{hashlib.blake2b(content, digest_size=16).hexdigest()}"'
+
+
+def is_current(if_none_match: str, etag: str) -> bool:
+    """Whether a client that sends this header has the answer already."""
+    known = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
+    return "*" in known or etag.removeprefix("W/") in known
+
 
 def answer(request: Request, document: ApiModel) -> Response:
     """JSON with an ETag and without empty fields; 304 without a body if the request's If-None-Match names it."""
     body = document.model_dump(mode="json", by_alias=True, exclude_none=True)
-    etag = etags.etag_of(body)
+    etag = etag_of(body)
     headers = {**_HEADERS, "ETag": etag}
     if read_time := (body.get("freshness") or {}).get("readTime"):
         headers["Lethe-Read-Time"] = read_time
     given = request.headers.get("if-none-match")
-    if given is not None and etags.is_current(given, etag):
+    if given is not None and is_current(given, etag):
         return Response(status_code=304, headers=headers)
     return JSONResponse(body, headers=headers)
 

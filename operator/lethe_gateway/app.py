@@ -16,10 +16,10 @@ from starlette.responses import PlainTextResponse
 
 from lethe_gateway.answers import PROBLEM_SCHEMA
 from lethe_gateway.api import batches, datasets, restatements, uploads
-from lethe_gateway.api import datasets as changes
-from lethe_gateway.console import routes as console
-from lethe_gateway.failures import failure
-from lethe_gateway.guard import Guard
+from lethe_gateway.console import datasets as dataset_pages
+from lethe_gateway.console import login, overview
+from lethe_gateway.console import restatements as restatement_pages
+from lethe_gateway.guard import Guard, failure
 from lethe_gateway.problems import FieldError, Kind, Problem, field_error, not_found
 from lethe_gateway.services import Services
 
@@ -38,8 +38,8 @@ def create_app(services: Services) -> FastAPI:
     app = routes()
     app.state.services = services
     if services.settings.console.enabled:
-        for router in console.ROUTERS:
-            app.include_router(router, dependencies=[Depends(require_known_parameters)])
+        for pages in (login, overview, dataset_pages, restatement_pages):
+            app.include_router(pages.router, dependencies=[Depends(require_known_parameters)])
     app.add_middleware(Guard, services=services)
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -57,7 +57,7 @@ def routes() -> FastAPI:
         redoc_url=None,
         generate_unique_id_function=lambda route: to_camel(route.name),
     )
-    for router in (datasets.router, restatements.router, batches.router, uploads.router, changes.changes_router):
+    for router in (datasets.router, restatements.router, batches.router, uploads.router, datasets.changes_router):
         app.include_router(router, dependencies=[Depends(require_known_parameters)])
     return app
 

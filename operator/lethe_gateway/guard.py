@@ -21,19 +21,18 @@ from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lethe_gateway.console import sessions
+from lethe_gateway.answers import problem_response
+from lethe_gateway.console import pages, sessions
 from lethe_gateway.console.sessions import client_address
-from lethe_gateway.failures import failure
 from lethe_gateway.limits import AllBusy, CallerBusy, Concurrency
 from lethe_gateway.problems import Kind, Problem, unauthenticated
 from lethe_gateway.services import Services, authenticated
 
 log = logging.getLogger(__name__)
-
-
-log = logging.getLogger("lethe_gateway.access")
+_access_log = logging.getLogger("lethe_gateway.access")
 _KEY: Final = os.urandom(16)
 
 
@@ -79,7 +78,7 @@ def line(request: LoggedRequest, now: datetime) -> str:
 
 def write(request: LoggedRequest) -> None:
     """Write the line of a request, with the current time, to the logger `lethe_gateway.access`."""
-    log.info("%s", line(request, datetime.now(UTC)))
+    _access_log.info("%s", line(request, datetime.now(UTC)))
 
 
 def _digest(caller: str) -> str:
@@ -118,6 +117,13 @@ class _Bounds:
 def _name(part: object) -> str:
     """A part of a path that can be the name of a resource; "": it cannot, so it may be anything that a client has written."""
     return part if isinstance(part, str) and _NAME.fullmatch(part) else ""
+
+
+def failure(scope: Scope, problem: Problem, services: Services) -> Response:
+    """A page if the console is enabled and the path is one of its pages; otherwise a problem document."""
+    if services.settings.console.enabled and sessions.is_page(scope["path"]):
+        return pages.failure(scope, problem, services)
+    return problem_response(problem)
 
 
 class Guard:

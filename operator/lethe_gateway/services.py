@@ -13,7 +13,7 @@ from typing import Any
 from lethe.kube import DATASETS, ResourceKind
 
 from lethe_gateway import paging
-from lethe_gateway.etags import ResourceFreshness
+from lethe_gateway.freshness import ResourceFreshness
 from lethe_gateway.identity.caller import Caller, Identity, Right
 from lethe_gateway.limits import Concurrency, GatewayMetrics, RateLimit
 from lethe_gateway.problems import Kind, Problem, not_found

@@ -14,7 +14,7 @@ from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import RetentionSpec
 from lethe.kube import ResourceKind
 from lethe_gateway.app import create_app
-from lethe_gateway.etags import TableFreshness
+from lethe_gateway.freshness import TableFreshness
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.problems import Kind, Problem, not_found, unauthenticated
 from lethe_gateway.resources.client import ResourcePage

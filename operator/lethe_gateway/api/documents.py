@@ -16,9 +16,8 @@ from pydantic import ConfigDict, Field, GetPydanticSchema, field_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import core_schema
 
-from lethe_gateway.etags import ResourceFreshness, TableFreshness
+from lethe_gateway.freshness import ResourceFreshness, SnapshotIdText, TableFreshness
 from lethe_gateway.identity.caller import Caller
-from lethe_gateway.ids import SnapshotIdText
 from lethe_gateway.problems import FieldError, Kind, Problem, unauthenticated
 from lethe_gateway.resources.datasets import DatasetSummary, DatasetVacuum, DatasetView, RunView, VacuumPolicyView
 from lethe_gateway.resources.restatements import RestatementSummary, RestatementView

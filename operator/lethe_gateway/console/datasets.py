@@ -35,7 +35,7 @@ from lethe_gateway.console import attention, pages, text
 from lethe_gateway.console.namespaces import namespace_of, rows_page
 from lethe_gateway.console.pages import ConsoleListOf, FormOf
 from lethe_gateway.console.rows import DatasetRow
-from lethe_gateway.etags import TableFreshness
+from lethe_gateway.freshness import TableFreshness
 from lethe_gateway.identity.caller import Caller, Right
 from lethe_gateway.problems import Kind, Problem, not_found
 from lethe_gateway.resources.datasets import VacuumPolicyView, dataset_of, is_active, policy_of, vacuum_of

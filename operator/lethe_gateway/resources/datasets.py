@@ -29,7 +29,7 @@ from lethe.contract.status import (
 from lethe.contract.vacuum_policy import Retention, VacuumPolicySpec, Window
 from pydantic import Field
 
-from lethe_gateway.ids import SnapshotIdText
+from lethe_gateway.freshness import SnapshotIdText
 from lethe_gateway.resources.views import ConditionView, conditions_of, part, without
 
 

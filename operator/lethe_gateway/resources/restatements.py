@@ -16,7 +16,7 @@ from lethe.contract.status import (
 )
 from pydantic import Field
 
-from lethe_gateway.ids import SnapshotIdText, VacuumSnapshotIdText
+from lethe_gateway.freshness import SnapshotIdText, VacuumSnapshotIdText
 from lethe_gateway.resources.views import ConditionView, conditions_of, part, without
 
 SHOWN_IDS: Final = 1000

@@ -30,11 +30,10 @@ from lethe.contract.dataset import HoldSpec
 from lethe.contract.run import RetentionSpec
 from pyiceberg.io import FileIO
 
-from lethe_gateway.etags import TableFreshness, commits_behind
+from lethe_gateway.freshness import TableFreshness, commits_behind
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.settings import IndexSettings
 from lethe_gateway.tables import reading
-from lethe_gateway.tables import reading as writing
 from lethe_gateway.tables.looking import TableDescription, bring_up_to_date, building, describe, look, problem_of
 from lethe_gateway.tables.records import BatchFacts, BatchQuery, IndexState, KnownErasure, TableTarget
 
@@ -295,7 +294,7 @@ class IndexedTables:
                 old = entry.path
                 entry.path = bring_up_to_date(old, new_path, seen, progress)
             if old is not None and old != entry.path:
-                writing.remove(old)
+                reading.remove(old)
             entry.io = seen.io
             entry.looked, entry.read_time, entry.failed, entry.problem = started, read_time, None, None
         except Exception as e:
@@ -306,7 +305,7 @@ class IndexedTables:
         with self._files:
             path, entry.path, entry.looked = entry.path, None, None
         if path is not None:
-            writing.remove(path)
+            reading.remove(path)
 
     def _keep_house(self) -> None:
         while not self._ended.wait(min(HOUSEKEEPING_SECONDS, self._settings.idle_seconds)):
@@ -329,12 +328,12 @@ class IndexedTables:
         """The indexes of an earlier process, by key; what it did not finish, and what was unused for long, is removed."""
         folders: dict[str, Path] = {}
         for path in sorted(self._folder.iterdir(), key=lambda p: p.stat().st_mtime, reverse=True):
-            if path.suffix == writing.DRAFT:
-                writing.remove(path)
+            if path.suffix == reading.DRAFT:
+                reading.remove(path)
             elif path.suffix == SUFFIX:
                 key = path.name.partition(".")[0]
                 if key in folders or time.time() - path.stat().st_mtime > self._settings.idle_seconds:
-                    writing.remove(path)
+                    reading.remove(path)
                 else:
                     folders[key] = path
         return folders

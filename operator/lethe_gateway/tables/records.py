@@ -22,7 +22,7 @@ from lethe.ledger.tombstone import Erasure
 from lethe.restatement.plan import name_of
 from pydantic import BaseModel, ConfigDict, Field
 
-from lethe_gateway.ids import SnapshotIdText
+from lethe_gateway.freshness import SnapshotIdText
 from lethe_gateway.problems import Kind, Problem
 
 VERSION: Final = 4  # of this schema; an index of another version is built again

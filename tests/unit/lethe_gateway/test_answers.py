@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import InvalidSettings
-from lethe_gateway import etags, guard, paging
+from lethe_gateway import answers, guard, paging
 from lethe_gateway.app import routes
 from lethe_gateway.limits import GatewayMetrics
 from lethe_gateway.problems import Kind, Problem, not_found
@@ -28,9 +28,9 @@ DOCS = Path(__file__).parents[3] / "docs/gateway.md"
 def test_an_etag_ignores_only_when_something_was_read() -> None:
     body = {"items": [1], "freshness": {"readTime": "a", "snapshotId": 1}}
 
-    assert etags.etag_of(body) == etags.etag_of({**body, "freshness": {"readTime": "b", "snapshotId": 1}})
-    assert etags.etag_of(body) != etags.etag_of({**body, "freshness": {"readTime": "a", "snapshotId": 2}})
-    assert etags.etag_of(body) != etags.etag_of({**body, "items": [2]})
+    assert answers.etag_of(body) == answers.etag_of({**body, "freshness": {"readTime": "b", "snapshotId": 1}})
+    assert answers.etag_of(body) != answers.etag_of({**body, "freshness": {"readTime": "a", "snapshotId": 2}})
+    assert answers.etag_of(body) != answers.etag_of({**body, "items": [2]})
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_an_etag_ignores_only_when_something_was_read() -> None:
     [('W/"a"', True), ('"a"', True), ('"x", W/"a"', True), ("*", True), ('"b"', False), ("", False)],
 )
 def test_if_none_match_is_compared_weakly(header: str, current: bool) -> None:
-    assert etags.is_current(header, 'W/"a"') is current
+    assert answers.is_current(header, 'W/"a"') is current
 
 
 def test_the_docs_list_every_type_of_problem_with_its_status() -> None:

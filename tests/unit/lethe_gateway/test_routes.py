@@ -160,6 +160,9 @@ def test_a_bug_is_a_500_that_says_nothing_of_the_cause(caplog: pytest.LogCapture
     assert (answer.status_code, answer.json()["type"]) == (500, Kind.INTERNAL.type)
     assert "ZeroDivisionError" not in answer.text
     assert "ZeroDivisionError" in caplog.text
+    assert [r.name for r in caplog.records if r.exc_info] == [
+        "lethe_gateway.guard"
+    ]  # each line of the access log is JSON
     assert TOKEN not in caplog.text
 
 

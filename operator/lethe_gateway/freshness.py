@@ -1,41 +1,40 @@
-"""ETags of answers, and the comparison with If-None-Match. Pure.
+"""How fresh an answer is, and snapshot ids as text. Pure.
 
-An ETag is weak: two answers are the same if they differ only in when they were read.
-
-How fresh an answer is. Pure.
+Most snapshot ids are larger than what a number in JavaScript holds exactly, so answers have them as text beside the numbers.
 """
 
-import hashlib
-import json
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
 
 from lethe.contract.schema import ApiModel
-
-from lethe_gateway.ids import SnapshotIdText
-
-# Parts of `freshness` that change although nothing else does.
-_CLOCK: Final = frozenset({"readTime"})
+from pydantic import computed_field
 
 
-def etag_of(document: Mapping[str, Any]) -> str:
-    """The ETag of an answer, which does not depend on its freshness.
-
-    Args:
-        document: The body of an answer, as JSON values.
-    """
-    kept = dict(document)
-    if isinstance(freshness := kept.get("freshness"), Mapping):
-        kept["freshness"] = {k: v for k, v in freshness.items() if k not in _CLOCK}
-    content = json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()
-    return f'W/"{hashlib.blake2b(content, digest_size=16).hexdigest()}"'
+def _text(number: int | None) -> str | None:
+    return None if number is None else str(number)
 
 
-def is_current(if_none_match: str, etag: str) -> bool:
-    """Whether a client that sends this header has the answer already."""
-    known = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
-    return "*" in known or etag.removeprefix("W/") in known
+class SnapshotIdText(ApiModel):
+    """Adds `snapshotIdText` to a model with `snapshotId`."""
+
+    snapshot_id: int | None = None
+
+    @computed_field(description="`snapshotId` as text, for clients whose numbers have 53 bits.")  # type: ignore[prop-decorator]
+    @property
+    def snapshot_id_text(self) -> str | None:
+        """The id in decimal digits."""
+        return _text(self.snapshot_id)
+
+
+class VacuumSnapshotIdText(ApiModel):
+    """Adds `vacuumSnapshotIdText` to a model with `vacuumSnapshotId`."""
+
+    vacuum_snapshot_id: int | None = None
+
+    @computed_field(description="`vacuumSnapshotId` as text, for clients whose numbers have 53 bits.")  # type: ignore[prop-decorator]
+    @property
+    def vacuum_snapshot_id_text(self) -> str | None:
+        """The id in decimal digits."""
+        return _text(self.vacuum_snapshot_id)
 
 
 class ResourceFreshness(ApiModel):
