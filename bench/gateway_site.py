@@ -17,8 +17,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 import yaml
-from lethe import batches_table as tracking
-from lethe import ledger_store
+from lethe import batches_table, ledger_store
 from lethe.base import names
 from lethe.base.errors import Verdict
 from lethe.contract.result import RequestResult
@@ -146,7 +145,7 @@ class Site:
         """Let so many batches be reverted, and the table of batches show it."""
         chosen = random.Random(7).sample(self.ids, count)
         commit(self.catalog, [replace(entry(0, i), state=BatchState.REVERTED, time=datetime.now(UTC)) for i in chosen])
-        tracking.bring_up_to_date(self.catalog, NAME, "batch_id", tracking.TrackingUpdate(create=True))
+        batches_table.bring_up_to_date(self.catalog, NAME, "batch_id", batches_table.TrackingUpdate(create=True))
 
 
 def ask(connection: http.client.HTTPConnection, token: str, path: str, query: Any) -> tuple[float, int, Any]:
@@ -262,7 +261,7 @@ def _table(catalog: Catalog, batches: int) -> list[str]:
     properties = {"format-version": "2", names.CLAIM: f"{NAMESPACE}/flights"}
     catalog.create_table(NAME, schema, properties=properties)
     commit(catalog, [entry(n, id) for n, id in enumerate(ids)], [_request(n) for n in range(RESTATEMENTS)])
-    tracking.bring_up_to_date(catalog, NAME, "batch_id", tracking.TrackingUpdate(create=True))
+    batches_table.bring_up_to_date(catalog, NAME, "batch_id", batches_table.TrackingUpdate(create=True))
     return ids
 
 

@@ -19,9 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from lethe import batches_table as tracking
-from lethe import batches_table as tracking_change
-from lethe import ledger_store
+from lethe import batches_table, ledger_store
 from lethe.base.objects import BufferedObject
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
@@ -70,21 +68,21 @@ def _measure(catalog: Catalog, batches: int, changed: int, repeats: int) -> None
 
 def _update(catalog: Catalog, rebuild: bool = False) -> tuple[float, int, int]:
     """Seconds, files and rows written."""
-    planned: list[tracking_change.BatchesTableChange] = []
-    plan = tracking_change.plan_change
+    planned: list[batches_table.BatchesTableChange] = []
+    plan = batches_table.plan_change
 
-    def noted(*arguments: Any) -> tracking_change.BatchesTableChange:
+    def noted(*arguments: Any) -> batches_table.BatchesTableChange:
         planned.append(plan(*arguments))
         return planned[-1]
 
-    tracking.plan_change = noted  # type: ignore[assignment]
+    batches_table.plan_change = noted  # type: ignore[assignment]
     started = time.perf_counter()
     try:
-        done = tracking.bring_up_to_date(
-            catalog, NAME, "batch_id", tracking.TrackingUpdate(create=True, rebuild=rebuild)
+        done = batches_table.bring_up_to_date(
+            catalog, NAME, "batch_id", batches_table.TrackingUpdate(create=True, rebuild=rebuild)
         )
     finally:
-        tracking.plan_change = plan
+        batches_table.plan_change = plan
     took = time.perf_counter() - started
     assert done is not None
     assert done.rebuilt == rebuild, "the update did not rebuild the table as intended"

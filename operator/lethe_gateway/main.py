@@ -17,7 +17,7 @@ from lethe import logs
 from lethe.decoder.process import prepare
 from lethe.kube import STRICT, TimeLimits
 from lethe.version import version
-from lethe_operator.cluster import client as kubernetes
+from lethe_operator.cluster import client
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lethe_gateway.app import create_app
@@ -147,9 +147,9 @@ def services_of(settings: GatewaySettings) -> Services:
     if settings.token_file is not None:
         identity = OneToken(settings.token_file)
     else:
-        own = kubernetes.connect(LIMITS)
+        own = client.connect(LIMITS)
         identity = KubernetesIdentity(own, settings.audiences, settings.identity_seconds)
-    of_callers = kubernetes.connect_for_callers(LIMITS)
+    of_callers = client.connect_for_callers(LIMITS)
     of_callers.write_query = STRICT
     reader, writer = KubeReader(of_callers), KubeWriter(of_callers)
     return Services(settings, identity, reader, IndexedTables(settings.index_folder, settings.index), writer)

@@ -46,7 +46,7 @@ from lethe_operator.resources.dataset import Dataset
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
-from lethe_inlet import epochs as troubles
+from lethe_inlet import epochs
 from lethe_inlet.decoding import Decoder, RowTarget, Schemas
 from lethe_inlet.epochs import (
     STARTING,
@@ -270,10 +270,10 @@ class TopicSource:
             return
         cluster = self.clusters().get(self.kafka.cluster)
         if cluster is None:
-            raise troubles.no_cluster(self.kafka.cluster)
+            raise epochs.no_cluster(self.kafka.cluster)
         outside = outside_topics(cluster.topics, self.kafka.cluster, self.kafka.topics)
         if outside is not None:
-            raise troubles.outside(outside.message(self.dataset.meta.namespace))
+            raise epochs.outside(outside.message(self.dataset.meta.namespace))
         schemas = Schemas(cluster.schema_registry) if cluster.schema_registry is not None else None
         topics = Topics(self.kafka.cluster, cluster, self.kafka.topics, self.stopped)
         try:
@@ -397,7 +397,7 @@ class _TopicReading:
             due = {**ends_of(epoch, self._source.kafka.topics), **offsets}
             lost = gaps(due, self._topics.watermarks(due))
             for partition in lost.replaced:
-                raise troubles.other_topic(partition.topic, self._log.uri)
+                raise epochs.other_topic(partition.topic, self._log.uri)
             self._expired += self._lost(lost.expired)
             skipped = {p: r.end for p, r in lost.expired.items()}
         return epoch, skipped
@@ -413,7 +413,7 @@ class _TopicReading:
             return lost
         where = ", ".join(f"{p.topic}/{p.number}: {r.first} to {r.end - 1}" for p, r in sorted(expired.items())[:5])
         if self._source.kafka.lost_offsets is LostOffsets.STOP:
-            raise troubles.lost(lost.total(), where)
+            raise epochs.lost(lost.total(), where)
         log.warning("%s: %d offsets expired before they were read: %s", self._source.dataset.claim, lost.total(), where)
         return lost
 
@@ -435,10 +435,10 @@ class _TopicReading:
             Trouble: The cluster or a topic is not the one that the log is about.
         """
         if described.cluster != epoch.cluster:
-            raise troubles.other_cluster(self._source.kafka.cluster, self._log.uri)
+            raise epochs.other_cluster(self._source.kafka.cluster, self._log.uri)
         for topic, id in described.topics.items():
             if epoch.topics.get(topic, id) != id:
-                raise troubles.other_topic(topic, self._log.uri)
+                raise epochs.other_topic(topic, self._log.uri)
 
     def _completed(self, epoch: Epoch, read: Read, counts: Counts, again: bool = False) -> Counts:
         """Write the batches of an epoch, and record that it is complete.
@@ -485,9 +485,9 @@ class _TopicReading:
         try:
             table = catalogs.load(spec.table.catalog).load_table(spec.table.name)
         except (NoSuchTableError, NoSuchNamespaceError, TableIsView):
-            raise troubles.NO_TABLE from None
+            raise epochs.NO_TABLE from None
         if table.properties.get(names.CLAIM) != self._source.dataset.claim:
-            raise troubles.NO_TABLE
+            raise epochs.NO_TABLE
         return table
 
     def _shown(

@@ -25,7 +25,7 @@ from lethe.contract.checks import CheckSpec
 from lethe.contract.dataset import BufferSpec
 from lethe.contract.settings import RFC_4180, BufferLayout, ConsolidationMode, SchemaEvolution
 from lethe.decoder.process import NoDecoder
-from lethe.guards import claim as guards
+from lethe.guards import claim
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import observe
 from lethe.ingest.buffer_files import FileOutcome, Reader, ReadSettings
@@ -421,7 +421,7 @@ def _require_reachable(of: Dataset, catalog_is_local: bool) -> None:
         InputError: `BufferLocal`, if the buffer is a folder of another machine.
     """
     where = f"Dataset {of.meta.name}: spec.buffer.uri"
-    if problem := guards.local(where, of.spec.buffer.uri, of.spec.table.catalog, catalog_is_local):
+    if problem := claim.local(where, of.spec.buffer.uri, of.spec.table.catalog, catalog_is_local):
         raise InputError("BufferLocal", problem)
 
 

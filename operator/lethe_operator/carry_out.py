@@ -21,7 +21,6 @@ from lethe.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, VACUUM_POLICIE
 
 from lethe_operator.actions import Actions, Event, Launch
 from lethe_operator.cluster import status
-from lethe_operator.cluster import status as events
 from lethe_operator.cluster.client import KIND_OF
 from lethe_operator.erasure.signatures import sign
 from lethe_operator.reasons import Reason
@@ -43,7 +42,7 @@ from lethe_operator.runs.launch import (
 )
 from lethe_operator.runs.spec import driver_of
 from lethe_operator.settings import Settings
-from lethe_operator.vacuum import status as policy_status
+from lethe_operator.vacuum import status as vacuum_status
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +122,7 @@ def carry_out(
     if failed is not None:
         log.warning("%s/%s: %s", namespace, name, failed)
         unshown.append(failed)
-    events.post(kube, namespace, (*actions.events, *started.events, *signed.events), uids)
+    status.post(kube, namespace, (*actions.events, *started.events, *signed.events), uids)
     if actions.sweep and actions.owner is not None:
         _sweep(dataset, actions.sweep, actions.owner, _adopted(world))
     if not unshown:
@@ -159,7 +158,7 @@ def changes_anything(dataset: Dataset, world: Observation, actions: Actions) -> 
         return True
     policies = {p.meta.name: p.stored for p in world.policies}
     return any(
-        status.patch_of(policies[name], policy_status.with_entry(policies[name].parsed, entry))
+        status.patch_of(policies[name], vacuum_status.with_entry(policies[name].parsed, entry))
         for name, entry in actions.policy_entries.items()
     )
 
@@ -270,7 +269,7 @@ def delete_restatement(kube: Kube, restatement: Restatement) -> None:
 def _set_entry(kube: Kube, policy: VacuumPolicy, entry: PolicyDataset) -> None:
     known = status.KnownStatus(policy.meta.resource_version, policy.stored)
     namespace, name = policy.meta.namespace, policy.meta.name
-    status.change(kube, VACUUM_POLICIES, namespace, name, known, lambda s: policy_status.with_entry(s, entry))
+    status.change(kube, VACUUM_POLICIES, namespace, name, known, lambda s: vacuum_status.with_entry(s, entry))
 
 
 def _delete_run(kube: Kube, dataset: Dataset, job: str, attempt: Attempt | None) -> None:

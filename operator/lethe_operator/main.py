@@ -14,7 +14,7 @@ from lethe import logs, tracing
 from lethe.kube import LEASES, SPARK_APPLICATIONS, WATCHED, ResourceKind
 from lethe.version import version
 
-from lethe_operator.cluster import client as kubernetes
+from lethe_operator.cluster import client
 from lethe_operator.cluster.leader import Claims, Leadership, LeaseHolder
 from lethe_operator.cluster.leadership import LEADER
 from lethe_operator.cluster.queue import RESERVED, WORKERS, WorkQueue
@@ -46,7 +46,7 @@ class Runtime:
     """The objects that live as long as the process."""
 
     settings: Settings
-    kube: kubernetes.Kube
+    kube: client.Kube
     health: OperatorHealth
     queue: WorkQueue
     tables: TableReader
@@ -204,7 +204,7 @@ async def without_namespaces(runtime: Runtime) -> None:
 
 def leadership_of(settings: Settings, metrics: Metrics) -> Leadership:
     """The Leases of this process: that of its shard, and those of the watched namespaces."""
-    kube = kubernetes.connect_for_leases()
+    kube = client.connect_for_leases()
     kube.on_request = metrics.api_request
     namespace, _, name = settings.leader_lease.partition("/")
     lease = LeaseHolder(kube, namespace, name, settings.identity, LEADER) if name else None
@@ -226,7 +226,7 @@ def runtime_of(settings: Settings) -> Runtime:
         kubernetes.config.ConfigException: There is no configuration of a cluster.
         OSError: The system refused it.
     """
-    kube = kubernetes.connect()
+    kube = client.connect()
     settings = replace(settings, cluster=cluster_id(kube))
     metrics = Metrics()
     kube.on_request = metrics.api_request

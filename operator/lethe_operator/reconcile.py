@@ -18,7 +18,6 @@ from lethe_operator import conditions
 from lethe_operator.actions import Actions, Event, earliest
 from lethe_operator.carry_out import Effects, carry_out, changes_anything, delete_restatement, to_delete, write_statuses
 from lethe_operator.cluster import status
-from lethe_operator.cluster import status as events
 from lethe_operator.cluster.queue import WARM_DRIVER
 from lethe_operator.cluster.schedule import Key, Next
 from lethe_operator.dataset.decide import decide, is_idle, without_dataset
@@ -33,7 +32,7 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Engine, Invalid, NoTable, TableView, Unavailable
 from lethe_operator.resources.vacuum_policy import selects
 from lethe_operator.restatement.observe import IdLists
-from lethe_operator.runs import retry as run_history
+from lethe_operator.runs import retry
 from lethe_operator.runs.launch import (
     DatasetObjects,
     RunVersions,
@@ -45,7 +44,7 @@ from lethe_operator.runs.launch import (
 from lethe_operator.runs.retry import ended_versions
 from lethe_operator.runs.room import MakingWay, make_way
 from lethe_operator.settings import Settings
-from lethe_operator.vacuum import status as policy_status
+from lethe_operator.vacuum import status as vacuum_status
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +170,7 @@ class Reconciler:
         whose = "The idle warm driver of the namespace" if ends == pod.namespace else "An idle warm driver"
         text = f"{whose} ended, because no node has room for {pod.name}: {pod.message}"
         event = Event("Dataset", pod.dataset, Verdict(Reason.WARM_DRIVER_MADE_WAY, text))
-        events.post(self.kube, pod.namespace, (event,), {("Dataset", pod.dataset): pod.dataset_uid})
+        status.post(self.kube, pod.namespace, (event,), {("Dataset", pod.dataset): pod.dataset_uid})
 
     def dataset(self, key: Key) -> Next | None:
         """Reconcile a Dataset and its Restatements."""
@@ -193,7 +192,7 @@ class Reconciler:
         effects = Effects(self.kube, self.settings, self.places, jobs, self.dataset_objects)
         again = carry_out(effects, found.dataset, found.world, actions, now)
         runs_before, runs_now = found.dataset.status.runs or (), status_now.runs or ()
-        for run in run_history.ended(runs_before, runs_now):
+        for run in retry.ended(runs_before, runs_now):
             self.metrics.run_ended(key.namespace, key.name, run.kind, run.phase or "")
         if self.versions is not None:
             self.versions.report(self.kube, found.dataset.meta, ended_versions(found.world.runs, runs_before, runs_now))
@@ -270,19 +269,19 @@ class Reconciler:
         now = self.clock()
 
         def transaction(old: VacuumPolicyStatus) -> VacuumPolicyStatus:
-            return policy_status.own(policy, policy_status.without_others(old, selected), now)
+            return vacuum_status.own(policy, vacuum_status.without_others(old, selected), now)
 
         # The first reconcile of each generation is a look at the Datasets, too.
         changed = policy.status.observed_generation != policy.meta.generation
-        again = Next(policy_status.next_window(policy, now), not changed, POLICY_SECONDS, for_namespace=changed)
+        again = Next(vacuum_status.next_window(policy, now), not changed, POLICY_SECONDS, for_namespace=changed)
         known = status.KnownStatus(policy.meta.resource_version, policy.stored)
         if not status.change(self.kube, VACUUM_POLICIES, key.namespace, key.name, known, transaction):
             return again
         was = policy.status.condition(conditions.READY)
-        ready = policy_status.policy_conditions(policy, now)[0]
+        ready = vacuum_status.policy_conditions(policy, now)[0]
         if was is None or (was.status, was.reason) != (ready.status, ready.reason):
             event = Event("VacuumPolicy", key.name, ready.verdict, ready.status != conditions.TRUE)
-            events.post(self.kube, key.namespace, (event,), {("VacuumPolicy", key.name): policy.meta.uid})
+            status.post(self.kube, key.namespace, (event,), {("VacuumPolicy", key.name): policy.meta.uid})
         return again
 
     def _without_dataset(self, key: Key, observed: Observed, now: datetime) -> Next | None:
@@ -294,7 +293,7 @@ class Reconciler:
         for restatement in to_delete(observed.restatements, actions):
             delete_restatement(self.kube, restatement)
         uids = {("Restatement", r.meta.name): r.meta.uid for r in observed.restatements}
-        events.post(self.kube, key.namespace, actions.events, uids)
+        status.post(self.kube, key.namespace, actions.events, uids)
         if not observed.restatements and not observed.invalid:
             return None
         return Next(actions.look_again, idle=not actions.restatement_statuses and not actions.delete_restatements)

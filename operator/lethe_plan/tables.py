@@ -13,7 +13,7 @@ from lethe.contract.dataset import HoldSpec
 from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import VacuumSpec
 from lethe.files.bounds import FileBounds
-from lethe.guards import claim as guards
+from lethe.guards import claim
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, data_files, observe
 from lethe.iceberg.holds import Holds
@@ -114,7 +114,7 @@ class Tables:
         properties: Mapping[str, str] = {}
         try:
             properties = catalogs.properties(spec.table.catalog, self._file)
-            local = guards.local(where, spec.buffer.uri, spec.table.catalog, catalogs.is_local(properties))
+            local = claim.local(where, spec.buffer.uri, spec.table.catalog, catalogs.is_local(properties))
             if local is not None:
                 return Unavailable("BufferLocal", local, transient=False)
             known = table.ledger.batches if isinstance(table, ReadTable) else EMPTY.batches

@@ -19,7 +19,7 @@ from pyiceberg.typedef import Identifier
 
 from lethe.base.errors import ConflictError, InputError, LetheError, TableError, TransientError, UnknownCommitState
 from lethe.base.unknown_types import known_types_only
-from lethe.files import hadoop_version as versions
+from lethe.files import hadoop_version
 from lethe.storage.file_io import file_io
 from lethe.storage.object_store import FolderListing, WriteUnknown, open_folder
 
@@ -115,7 +115,7 @@ class MetadataFolder:
             ConflictError: VersionTaken, if another writer created it: nothing was committed.
         """
         number = 1 if base is None else base.number + 1
-        made = self._version(versions.file_of(number), text.encode())
+        made = self._version(hadoop_version.file_of(number), text.encode())
         self._create(made)
         try:
             follows = self._follows(base, made)
@@ -171,7 +171,7 @@ class MetadataFolder:
         if base is not None and self._folder.read(base.name) == base.content:
             return True
         newest = self._newest()
-        if newest is not None and versions.version_of(newest) == made.number:
+        if newest is not None and hadoop_version.version_of(newest) == made.number:
             return True
         if base is not None:
             return False
@@ -186,22 +186,22 @@ class MetadataFolder:
     def _write_hint(self, number: int) -> None:
         """Write the version hint for other engines. Concurrent writers overwrite each other, so it may be outdated."""
         try:
-            self._folder.replace(versions.HINT, str(number).encode())
+            self._folder.replace(hadoop_version.HINT, str(number).encode())
         except Exception as e:
-            log.warning("%s: %s could not be written (%s)", self._folder.uri, versions.HINT, type(e).__name__)
+            log.warning("%s: %s could not be written (%s)", self._folder.uri, hadoop_version.HINT, type(e).__name__)
 
     def _clean_up(self, made: MetadataVersion) -> None:
-        keep = versions.kept_versions(made.document.get("properties") or {})
+        keep = hadoop_version.kept_versions(made.document.get("properties") or {})
         if keep is None:
             return
         try:
-            for name in versions.outdated(self._folder.names("v"), made.number, keep):
+            for name in hadoop_version.outdated(self._folder.names("v"), made.number, keep):
                 self._folder.delete(name)  # stop at a failure: versions are deleted oldest first
         except Exception as e:
             log.warning("%s: old versions could not be deleted (%s)", self._folder.uri, type(e).__name__)
 
     def _newest(self) -> str | None:
-        return versions.newest(self._folder.names("v"), self._folder.uri)
+        return hadoop_version.newest(self._folder.names("v"), self._folder.uri)
 
     def _version(self, name: str, content: bytes) -> MetadataVersion:
         location = f"{self._folder.uri}/{name}"
@@ -221,7 +221,7 @@ class MetadataFolder:
                 "it is, because the previous version may lack a commit. Restore the file. If the writer that "
                 "created it has failed, delete it.",
             ) from e
-        number = versions.version_of(name)
+        number = hadoop_version.version_of(name)
         assert number is not None
         return MetadataVersion(number, location, content, text, document)
 

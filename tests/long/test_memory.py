@@ -9,12 +9,12 @@ from datetime import timedelta
 import pytest
 from lethe.base.errors import Verdict
 from lethe.base.objects import ListedObject
-from lethe.buffer import selection as finding
+from lethe.buffer import selection
 from lethe.buffer.digest import digest
 from lethe.buffer.layout import Directories, Files, Layout, folders_of
 from lethe.ledger.ledger import BatchEntry
 from lethe_operator.dataset.decide import decide
-from lethe_operator.restatement import status as restatement_status
+from lethe_operator.restatement import status
 from lethe_operator.restatement.observe import RestatementCache
 from lethe_operator.restatement.outcome import Assessment, RestatementPhase
 
@@ -104,7 +104,7 @@ def test_a_folder_of_a_million_files_takes_no_more_memory_than_the_largest_batch
 
 
 def test_a_buffer_four_times_as_large_takes_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding, "BUFFERED_AT_MOST", 1000)
+    monkeypatch.setattr(selection, "BUFFERED_AT_MOST", 1000)
 
     def peak(count: int) -> int:
         tracemalloc.start()
@@ -144,7 +144,7 @@ def test_those_that_wait_say_the_same_in_the_same_words_and_keep_them_once() -> 
     """As the API server sends them, each has words of its own, and takes more than 6 kB."""
     count, known = 1000, RestatementCache()
     standing = Assessment(RestatementPhase.QUEUED, "Unknown", Verdict("Queued", "It waits."))
-    waits = document(restatement_status.status(a_restatement(), standing, NOW))
+    waits = document(status.status(a_restatement(), standing, NOW))
     sent = [
         json.dumps(a_restatement_body(f"r{n:05}", batchIds=[f"batch-{n}"], status=waits, meta=version(n)))
         for n in range(count)

@@ -4,9 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lethe import batches_table as tracking
-from lethe import batches_table as tracking_files
-from lethe import ledger_store
+from lethe import batches_table, ledger_store
 from lethe.buffer.batch_rows import row_of
 from lethe.iceberg.facts import observe
 from pyiceberg.catalog import Catalog
@@ -16,10 +14,10 @@ NAME = "air.flights"
 BATCHES = "air.flights_batches"
 
 
-def update(catalog: Catalog, step: Callable[[str], None] = lambda _: None, **how: Any) -> tracking.Tracked:
+def update(catalog: Catalog, step: Callable[[str], None] = lambda _: None, **how: Any) -> batches_table.Tracked:
     """As a run does at its end."""
-    wanted = tracking.TrackingUpdate(**{"create": True, **how})
-    done = tracking.bring_up_to_date(catalog, NAME, "batch_id", wanted, step)
+    wanted = batches_table.TrackingUpdate(**{"create": True, **how})
+    done = batches_table.bring_up_to_date(catalog, NAME, "batch_id", wanted, step)
     assert done is not None
     return done
 
@@ -50,7 +48,7 @@ def wanted(table: Table) -> list[dict[str, Any]]:
     """What the ledger of the head says."""
     table.refresh()
     ledger = ledger_store.load(table.io, observe(table, "batch_id")).ledger
-    return by_id(tracking_files.as_arrow(row_of(b) for b in ledger.batches.values()).to_pylist())
+    return by_id(batches_table.as_arrow(row_of(b) for b in ledger.batches.values()).to_pylist())
 
 
 def by_id(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -59,7 +57,7 @@ def by_id(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def paths(catalog: Catalog) -> set[str]:
     """The data files that it has now."""
-    return {f.file.file_path for f in tracking_files.files_of(catalog.load_table(BATCHES))}
+    return {f.file.file_path for f in batches_table.files_of(catalog.load_table(BATCHES))}
 
 
 def stored_files(table: Table) -> set[str]:

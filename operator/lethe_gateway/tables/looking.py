@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from lethe import batches_table as tracking
-from lethe import ledger_store
+from lethe import batches_table, ledger_store
 from lethe.base import names
 from lethe.base.errors import InputError, LetheError, TransientError
 from lethe.batches_table import TrackingFile, files_of
@@ -39,7 +38,6 @@ from pyiceberg.table import Table
 
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.tables import reading
-from lethe_gateway.tables import reading as writing
 from lethe_gateway.tables.records import IndexState, TableTarget, time_of
 
 
@@ -125,7 +123,7 @@ def look(target: TableTarget) -> SeenTable:
     if wrong is not None:
         raise wrong
     facts = observe(table, target.batch_column, str(target))
-    shown = tracking.shown(batches) if batches is not None else None
+    shown = batches_table.shown(batches) if batches is not None else None
     if batches is None or shown is None:
         raise not_tracked(target, "There is no table of the batches of this Dataset.")
     if shown.table_uuid != facts.uuid:
@@ -174,7 +172,7 @@ def _total(table: Table, of: str) -> int | None:
 def _table_of_batches(catalog: Catalog, target: TableTarget) -> tuple[Table | None, InputError | None]:
     """The table, if there is one; and what is wrong with it."""
     try:
-        return tracking.find(catalog, target.name), None
+        return batches_table.find(catalog, target.name), None
     except InputError as e:
         return None, e
 
@@ -194,11 +192,11 @@ def bring_up_to_date(path: Path | None, new_path: Path, seen: SeenTable, progres
         if state.table_uuid == seen.state.table_uuid and state.batch_field_id == seen.state.batch_field_id:
             live = files_of(seen.batches) if state.tracking_snapshot != seen.state.tracking_snapshot else None
             if live is None or sum(f.records for f in live if f.file.file_path not in files) < REBUILD_ROWS:
-                with writing.changing(path) as connection:
+                with reading.changing(path) as connection:
                     _write(connection, seen, live, progress)
                 _release()
                 return path
-    with writing.new_index(new_path) as connection:
+    with reading.new_index(new_path) as connection:
         _write(connection, seen, files_of(seen.batches), progress)
     _release()
     return new_path
@@ -213,9 +211,9 @@ def _write(
         files: Of the table of batches; None: they have not changed.
     """
     if files is not None:
-        writing.sync_files(connection, seen.batches.io, files, progress)
-    writing.sync_ledger(connection, seen.io, seen.facts, seen.ledger)
-    writing.set_state(connection, seen.state)
+        reading.sync_files(connection, seen.batches.io, files, progress)
+    reading.sync_ledger(connection, seen.io, seen.facts, seen.ledger)
+    reading.set_state(connection, seen.state)
 
 
 def _known(path: Path | None) -> tuple[IndexState, dict[str, int]] | None:
@@ -225,7 +223,7 @@ def _known(path: Path | None) -> tuple[IndexState, dict[str, int]] | None:
     try:
         with reading.opened(path) as connection:
             state = reading.state_of(connection)
-            return (state, writing.known_files(connection)) if state is not None else None
+            return (state, reading.known_files(connection)) if state is not None else None
     except (sqlite3.Error, ValueError):
         return None
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from lethe import ledger_store
 from lethe.base import names
 from lethe.base.errors import InputError, LetheError
-from lethe.guards import claim as guards
+from lethe.guards import claim
 from lethe.guards.boundary import Outside, outside_names, outside_uri
 from lethe.guards.claim import Contents, Owner, buffer_rejection
 from lethe.iceberg import catalogs
@@ -103,7 +103,7 @@ class Buffers:
         if outside is not None:
             raise unusable(outside.message(dataset.meta.namespace))
         properties = catalogs.properties(spec.table.catalog)
-        local = guards.local("spec.buffer.uri", spec.buffer.uri, spec.table.catalog, catalogs.is_local(properties))
+        local = claim.local("spec.buffer.uri", spec.buffer.uri, spec.table.catalog, catalogs.is_local(properties))
         if local is not None:
             raise unusable(local)
         table = self._table(dataset)

@@ -24,7 +24,6 @@ from lethe.uri import Backend, backend_of
 from lethe_gateway.problems import FieldError, Kind, Problem, field_error, not_found
 from lethe_gateway.settings import UploadSettings
 from lethe_gateway.uploads import check, opening
-from lethe_gateway.uploads import opening as stored
 from lethe_gateway.uploads.buffers import Buffer
 from lethe_gateway.uploads.manifest import (
     DATA,
@@ -189,10 +188,10 @@ class Uploads:
     def _view(self, record: UploadRecord, state: UploadState, checked: bool | None = None) -> UploadView:
         """With a URL for each file that is missing, if the upload is open."""
         ended = state in (UploadState.COMPLETE, UploadState.ABANDONED)
-        there = {} if ended else stored.objects(record)
+        there = {} if ended else opening.objects(record)
         of = self._s3(record.buffer) if state is UploadState.OPEN else None
         files = [
-            self._file(record, index, entry, of, done=ended or not stored.missing(record, index, entry, there))
+            self._file(record, index, entry, of, done=ended or not opening.missing(record, index, entry, there))
             for index, entry in enumerate(record.manifest.files)
         ]
         return replace(self._summary(record, state), files=files, checked=checked)
@@ -207,7 +206,7 @@ class Uploads:
             request = of.put(uri, entry.size, entry.sha256, self._settings.url_seconds)
             return FileView(index, entry, FileState.MISSING, request.url, request.headers)
         parts = len(list(part_sizes(entry.size, entry.part_bytes)))
-        multipart = stored.multipart_of(record, index)
+        multipart = opening.multipart_of(record, index)
         there = (of.parts(uri, multipart) or []) if multipart else []
         return FileView(index, entry, FileState.MISSING, parts=parts, parts_uploaded=[p.number for p in there])
 
@@ -224,7 +223,7 @@ class Uploads:
             StoreError: A store refused a request or did not answer.
         """
         record = self._open(buffer, upload)
-        entry = stored.entry_of(record, index)
+        entry = opening.entry_of(record, index)
         if len(content) != entry.size:
             raise _differs(entry, f"has {len(content)} bytes, announced were {entry.size}")
         if entry.sha256 and hashlib.sha256(content).hexdigest() != entry.sha256:
@@ -253,7 +252,7 @@ class Uploads:
             StoreError: A store refused a request or did not answer.
         """
         record = self._open(buffer, upload)
-        entry = stored.entry_of(record, index)
+        entry = opening.entry_of(record, index)
         of = self._s3(buffer)
         if of is None or not entry.part_bytes:
             raise Problem(Kind.INVALID_REQUEST, f"The file {entry.path} is sent whole, not in parts.")
@@ -261,7 +260,7 @@ class Uploads:
         if any(not 1 <= number <= len(sizes) for number, _ in wanted):
             raise Problem(Kind.INVALID_REQUEST, f"The file {entry.path} has the parts 1 to {len(sizes)}.")
         uri = record.places.uris[index]
-        multipart = stored.multipart_of(record, index) or stored.begin_multipart(record, index, of)
+        multipart = opening.multipart_of(record, index) or opening.begin_multipart(record, index, of)
         urls = []
         for number, sha256 in wanted:
             size = sizes[number - 1]
@@ -297,7 +296,7 @@ class Uploads:
             self._counts.leave(record)
             return self._view(record, UploadState.COMPLETE, True)
         self._join_parts(record)
-        there = stored.objects(record)
+        there = opening.objects(record)
         self._require_all(record, there)
         self._require_same(record, there, sha256)
         of = {uri: (there[uri].size, there[uri].etag) for uri in record.places.uris.values()}
@@ -320,7 +319,7 @@ class Uploads:
         problems = [
             FieldError(field=entry.path, message=why)
             for index, entry in enumerate(record.manifest.files)
-            if (why := stored.missing(record, index, entry, there))
+            if (why := opening.missing(record, index, entry, there))
         ]
         if problems:
             first = f"{problems[0].field} {problems[0].message}"
@@ -329,7 +328,7 @@ class Uploads:
                 f"{len(problems)} of {len(record.manifest.files)} files are not there as announced. The first: {first}.",
                 errors=tuple(problems[:100]),
             )
-        if others := stored.others(record, there):
+        if others := opening.others(record, there):
             raise Problem(
                 Kind.UPLOAD_CONFLICT,
                 f"The buffer has {len(others)} files of this batch that are not of this upload, so another producer uses the id. "
@@ -406,7 +405,7 @@ class Uploads:
         for index, entry in enumerate(record.manifest.files):
             if not record.is_current():
                 return
-            if entry.part_bytes and of is not None and (multipart := stored.multipart_of(record, index)):
+            if entry.part_bytes and of is not None and (multipart := opening.multipart_of(record, index)):
                 of.abort(record.places.uris[index], multipart)
             record.buffer.store.remove(record.places.uris[index])
         opening.remove(record)
@@ -417,7 +416,7 @@ class Uploads:
         if of is None:
             return
         for index, entry in enumerate(record.manifest.files):
-            multipart = stored.multipart_of(record, index) if entry.part_bytes else ""
+            multipart = opening.multipart_of(record, index) if entry.part_bytes else ""
             if not multipart:
                 continue
             parts = of.parts(record.places.uris[index], multipart)

@@ -25,7 +25,6 @@ from lethe.contract.status import DatasetStatus, TableStatus
 from lethe_operator import conditions
 from lethe_operator.actions import Actions, Decision, Event, Launch, earliest
 from lethe_operator.dataset import status as dataset_status
-from lethe_operator.dataset import status as source_status
 from lethe_operator.dataset.consolidation import (
     ConsolidationChoice,
     ConsolidationDecision,
@@ -33,8 +32,7 @@ from lethe_operator.dataset.consolidation import (
     decide_reanchor,
 )
 from lethe_operator.erasure.decide import ErasuresChoice, decide_erasures
-from lethe_operator.guards import holds
-from lethe_operator.guards import preconditions as buffer_guard
+from lethe_operator.guards import holds, preconditions
 from lethe_operator.guards.preconditions import blocker
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import Meta
@@ -51,7 +49,7 @@ from lethe_operator.resources.observed import (
     Unavailable,
 )
 from lethe_operator.resources.restatement import Restatement
-from lethe_operator.restatement import assess as withdrawn
+from lethe_operator.restatement import assess as restatement_assess
 from lethe_operator.restatement import status as restatement_status
 from lethe_operator.restatement.assess import RestatementContext, assess
 from lethe_operator.restatement.outcome import Assessment, RestatementPhase, RunHistories, finished_before
@@ -66,8 +64,7 @@ from lethe_operator.restatement.queue import (
     start,
 )
 from lethe_operator.restatement.status import expired
-from lethe_operator.runs import retry as run_history
-from lethe_operator.runs import spec
+from lethe_operator.runs import retry, spec
 from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt
 from lethe_operator.runs.spec import (
     after_failures,
@@ -221,7 +218,7 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
 
     view = world.table if isinstance(world.table, TableView) else None
     old_runs = dataset.status.runs or ()
-    runs = run_history.entries(world.runs, view, old_runs, now)
+    runs = retry.entries(world.runs, view, old_runs, now)
     latest = (consolidation.latest, vacuum.latest, erasures.latest, reanchor.latest)
     decided = dataset_status.DatasetDecisions(
         blocked, latest, _consolidation_decision(consolidation, turns, may_start), vacuum, runs, invalid
@@ -235,7 +232,7 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
     )
     if isinstance(world.table, Unavailable):  # it is unknown which runs are still needed
         abandoned = frozenset()
-    prunable = run_history.prunable(
+    prunable = retry.prunable(
         world.runs,
         old_runs,
         _needed(world, run_histories, standings, (consolidation, erasures, reanchor), vacuum),
@@ -256,7 +253,7 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
         cancel=cared.cancel,
         start_warm_drivers=cared.start if may_start else {},
         sweep=sweep.delete,
-        owner=buffer_guard.owner(dataset, world, settings),
+        owner=preconditions.owner(dataset, world, settings),
         delete_jobs=(*prunable.jobs, *unwanted),
         drop_keys=(*prunable.keys, *(k for r in world.runs if r.run_id in abandoned and not r.active for k in r.keys)),
         delete_restatements=over.names,
@@ -264,14 +261,14 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
             *_dataset_events(dataset, status),
             *_accepted(dataset, status),
             *vacuum_status.events(dataset, status),
-            *run_history.events(dataset.meta.name, old_runs, runs),
+            *retry.events(dataset.meta.name, old_runs, runs),
             *changed.events,
         ),
         look_again=earliest(
             turns.look_again,
             cared.look_again,
             world.next_expiry,
-            source_status.look_again(dataset, now),
+            dataset_status.look_again(dataset, now),
             holds.next_end(dataset, now),
             changed.look_again,
             over.look_again,
@@ -294,7 +291,9 @@ def without_dataset(name: str, restatements: Sequence[Restatement], now: datetim
     """The statuses of Restatements whose Dataset does not exist. They wait for it."""
     text = f"Waiting for Dataset {name}, which does not exist in this namespace. Create it, or correct spec.datasetRef.name."
     waits = Assessment(RestatementPhase.PENDING, conditions.UNKNOWN, Verdict(Reason.DATASET_NOT_FOUND, text))
-    standings = [(r, finished_before(r) or withdrawn.without_dataset(r, name, now) or waits) for r in restatements]
+    standings = [
+        (r, finished_before(r) or restatement_assess.without_dataset(r, name, now) or waits) for r in restatements
+    ]
     changed = restatement_status.changes(standings, now)
     over = expired(standings, now)
     deadlines = (r.deadline for r, s in standings if not s.finished)

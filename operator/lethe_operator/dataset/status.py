@@ -35,7 +35,7 @@ from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
 
 from lethe_operator import conditions
 from lethe_operator.dataset.consolidation import ConsolidationDecision
-from lethe_operator.erasure import decide as erasure_status
+from lethe_operator.erasure import decide as erasure_decide
 from lethe_operator.guards import preconditions
 from lethe_operator.guards.holds import holds_status
 from lethe_operator.guards.preconditions import accepts_other_table, another_table
@@ -175,7 +175,7 @@ def _of_ledger(
 ) -> tuple[TombstoneCounts | None, ErasureCounts | None]:
     match table:
         case TableView():
-            return _tombstones(table), erasure_status.of_dataset(table.ledger, now)
+            return _tombstones(table), erasure_decide.of_dataset(table.ledger, now)
         case Unavailable():
             return old.tombstones, old.erasures
         case NoTable():

@@ -17,15 +17,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from lethe import batches_table as tracking
-from lethe import ledger_store
+from lethe import batches_table, ledger_store
 from lethe.base import names
 from lethe.base.errors import InputError, LedgerError
 from lethe.batches_table import Shown
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.run import RunPointer
 from lethe.contract.status import TableStatus
-from lethe.guards import claim as guards
+from lethe.guards import claim
 from lethe.guards.boundary import PATH_PROPERTIES
 from lethe.iceberg import catalogs, facts, run_documents
 from lethe.iceberg.holds import Holds
@@ -339,8 +338,8 @@ class TableReader:
 
         def read() -> Shown | None:
             self.pointers.on_query(spec.catalog)
-            table = tracking.find(self._opened.get(spec.catalog, catalogs.properties(spec.catalog)), spec.name)
-            return tracking.shown(table) if table is not None else None
+            table = batches_table.find(self._opened.get(spec.catalog, catalogs.properties(spec.catalog)), spec.name)
+            return batches_table.shown(table) if table is not None else None
 
         rows: Shown | None = None
         try:
@@ -378,7 +377,7 @@ class TableReader:
             self.listings.suspend(dataset.meta.full_name)
             return unavailable(e, f"Buffer {dataset.spec.buffer.uri}", {}, storage=True)
         spec = dataset.spec
-        local = guards.local(
+        local = claim.local(
             f"Dataset {dataset.meta.name}: spec.buffer.uri",
             spec.buffer.uri,
             spec.table.catalog,

@@ -38,7 +38,7 @@ from lethe.contract.kubernetes import ACCEPT_HEAD
 from lethe.contract.settings import ConsolidationMode, Deletes, FileFormat
 from lethe.contract.status import TableStatus
 from lethe.files.transforms import check_properties, parse_transforms
-from lethe.guards import claim as guards
+from lethe.guards import claim
 from lethe.guards.claim import Around, Contents, Owner
 from lethe.ledger.lineage import is_rolled_back
 from lethe.uri import overlap
@@ -57,16 +57,16 @@ def rejection(dataset: Dataset, world: Observation, settings: Settings) -> Verdi
     """Why Lethe may not change the buffer; None: no reason is known."""
     buffer, uri = world.buffer, dataset.spec.buffer.uri
     field = f"Dataset {dataset.meta.name}: spec.buffer.uri"
-    known = guards.in_table(field, uri, table_places(dataset, world)) or guards.above_warehouse(
+    known = claim.in_table(field, uri, table_places(dataset, world)) or claim.above_warehouse(
         field, uri, warehouses(dataset, world)
     )
     if known is not None:
         return Verdict(Reason.BUFFER_HOLDS_TABLE, f"{known} Nothing in it was moved or deleted.")
     if isinstance(buffer, Unavailable):
-        return Verdict(buffer.reason, buffer.message) if buffer.reason in guards.BUFFER_REASONS else None
+        return Verdict(buffer.reason, buffer.message) if buffer.reason in claim.BUFFER_REASONS else None
     if not isinstance(buffer, BufferDigest) or isinstance(world.table, Unavailable):
         return None
-    refusal = guards.buffer_rejection(
+    refusal = claim.buffer_rejection(
         uri,
         owner(dataset, world, settings),
         buffer.around or Around(),
@@ -175,10 +175,10 @@ def _misplaced(restatement: Restatement, dataset: Dataset, world: Observation) -
     tables = (*own_places(dataset, world.table), *table_places(dataset, world)) if named else ()
     for field, uri in named.items():
         where = f"Restatement {restatement.meta.name}: {field}"
-        local = guards.local(where, uri, catalog, known is None or known.is_local)
+        local = claim.local(where, uri, catalog, known is None or known.is_local)
         if local is not None:
             yield Verdict(Reason.PLACE_LOCAL, f"{local} Nothing was read.")
-        misplacement = guards.in_table(where, uri, tables) or guards.above_warehouse(
+        misplacement = claim.in_table(where, uri, tables) or claim.above_warehouse(
             where, uri, warehouses(dataset, world)
         )
         if misplacement is not None:

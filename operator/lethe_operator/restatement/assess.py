@@ -32,7 +32,7 @@ from lethe.uri import overlap
 
 from lethe_operator.actions import earliest
 from lethe_operator.conditions import FALSE, SUCCEEDED, UNKNOWN, timestamp
-from lethe_operator.erasure import decide as erasure_status
+from lethe_operator.erasure import decide as erasure_decide
 from lethe_operator.guards import permissions
 from lethe_operator.guards.holds import digest, holds_now, invalid_hold, next_end
 from lethe_operator.guards.preconditions import misplaced
@@ -343,7 +343,7 @@ def assess(context: RestatementContext) -> Assessment:
         return replace(
             known,
             failures=run_history.failures,
-            erasure=erasure_status.erasure_state(restatement, world, now, settings.signer),
+            erasure=erasure_decide.erasure_state(restatement, world, now, settings.signer),
         )
     final = finished_before(restatement)
     if final is not None:

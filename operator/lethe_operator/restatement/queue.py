@@ -26,7 +26,7 @@ from lethe_operator.actions import Launch
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Engine, Observation, TableView
 from lethe_operator.resources.restatement import Restatement
-from lethe_operator.restatement import assess as erasure
+from lethe_operator.restatement import assess
 from lethe_operator.restatement.outcome import Assessment, Ready
 from lethe_operator.runs import spec as run_specs
 
@@ -216,7 +216,7 @@ def restatements_launch(
     members = [r for r, _ in queued.group]
     if not members:
         return None
-    listed = erasure.listed_head(members, world.buffer)
+    listed = assess.listed_head(members, world.buffer)
     lookups = {name: view.dataset for name, view in world.lookups.items()}
     run = run_specs.restatements(dataset, ((r, ready.undoes) for r, ready in queued.group), listed, lookups)
     tried = [a.number for known in world.runs if known.run_id == run.run_id for a in known.attempts]

@@ -16,7 +16,7 @@ from lethe_operator.actions import Event, earliest
 from lethe_operator.erasure.decide import is_awaited
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.restatement import Restatement
-from lethe_operator.restatement import outcome as id_lists
+from lethe_operator.restatement import outcome
 from lethe_operator.restatement.outcome import Assessment
 
 P = TypeVar("P", bound=ApiModel)
@@ -175,7 +175,7 @@ def _plan(restatement: Restatement, standing: Assessment) -> RestatementPlan | N
     """`status.plan`. What identifies lists by reference, `batchIds` and `valuesDigest`, never changes once it is written."""
     old, new = restatement.status.plan or RestatementPlan(), standing.plan or RestatementPlan()
     changes = {name: value for name, value in new if value is not None}
-    first = _unless_empty(old.batch_ids) or new.batch_ids or id_lists.seen(restatement.listed)
+    first = _unless_empty(old.batch_ids) or new.batch_ids or outcome.seen(restatement.listed)
     digest = old.values_digest or new.values_digest
     return _unless_empty(old.model_copy(update={**changes, "batch_ids": first, "values_digest": digest}))
 

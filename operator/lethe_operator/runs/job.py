@@ -41,7 +41,6 @@ from lethe_operator.resources.common import (
 from lethe_operator.resources.observed import Dispatch, Engine, WarmEngine
 from lethe_operator.resources.restatement import SecretFile
 from lethe_operator.runs import names, pod
-from lethe_operator.runs import pod as spark_conf
 from lethe_operator.runs.pod import Size, merged, size, within
 from lethe_operator.settings import Settings
 
@@ -129,7 +128,7 @@ SUBMISSION_ENV: Final = "LETHE_SUBMISSION_ID"
 def _spark_application(launch: Launch, size: Size, template: RunTemplate, settings: Settings) -> dict[str, Any]:
     assignment = pod.one_run(launch.run, size, settings, launch.secrets)
     confs = {**assignment.confs, **(_tracked(launch.run.attempt_name) if size.executors else {})}
-    most = spark_conf.cpu_limit(size.driver, settings.run_limits)
+    most = pod.cpu_limit(size.driver, settings.run_limits)
     driver = {
         "coreRequest": f"{round(size.driver.cpu * 1000)}m",
         **({"coreLimit": most} if most else {}),
@@ -153,7 +152,7 @@ def _spark_application(launch: Launch, size: Size, template: RunTemplate, settin
                 "spark.kubernetes.submission.connectionTimeout": SUBMISSION_TIMEOUT,
                 "spark.kubernetes.submission.requestTimeout": SUBMISSION_TIMEOUT,
             },
-            "arguments": spark_conf.arguments(confs, assignment.options)[1:],
+            "arguments": pod.arguments(confs, assignment.options)[1:],
             "restartPolicy": {"type": "Never"},
             # Kueue resumes it.
             **({"suspend": True} if template.queue else {}),
@@ -205,7 +204,7 @@ def _executor(size: Size, settings: Settings) -> dict[str, Any]:
     if size.executors == 0:
         return {}
     executor = size.executor
-    most = spark_conf.cpu_limit(executor, settings.run_limits)
+    most = pod.cpu_limit(executor, settings.run_limits)
     return {
         "instances": size.executors,
         "cores": executor.cores,
@@ -282,7 +281,7 @@ def _warm_driver_spec(
         account=wanted.name,
         labels=WARM_DRIVER_LABELS,
         annotations={},
-        confs=spark_conf.alone(name, chosen),
+        confs=pod.alone(name, chosen),
         env=[
             {"name": "LETHE_WARM_DRIVER", "value": name},
             {

@@ -6,8 +6,7 @@ from typing import Any, Final
 import click
 from pydantic.alias_generators import to_camel
 
-from lethe import batches_table as tracking
-from lethe import tables
+from lethe import batches_table, tables
 from lethe.base.errors import InputError
 from lethe.batches_table import read_rows
 from lethe.buffer.batch_rows import STATES, BatchRow, row_of
@@ -125,16 +124,16 @@ def _tracked(
     """The same from the table of batches. None: it does not exist, or does not show the ledger of the head."""
     catalog, _, name = opened.name.partition(".")
     try:
-        table = tracking.find(catalogs.load(catalog), name)
+        table = batches_table.find(catalogs.load(catalog), name)
     except InputError as e:
         click.echo(f"lethe: {e.message}", err=True)
         return None
-    shown = tracking.shown(table) if table is not None else None
+    shown = batches_table.shown(table) if table is not None else None
     if table is None or shown is None:
         return None
     if (shown.table_uuid, shown.ledger) != (opened.facts.uuid, opened.load_ledger().resolution.pointer or ""):
         click.echo(
-            f"lethe: {tracking.name_of(opened.name)} shows version {shown.version} of the ledger, whose current version is "
+            f"lethe: {batches_table.name_of(opened.name)} shows version {shown.version} of the ledger, whose current version is "
             f"{table_ledger.version}. This list is from the ledger. To update the table of batches, run "
             f"`lethe track {opened.name}`.",
             err=True,
@@ -229,15 +228,15 @@ def track(table: str, rebuild: bool, dry_run: bool, batch_column: str) -> None:
         print_pairs(_planned(opened, rebuild))
         return
     catalog, _, name = table.partition(".")
-    with working(f"updating {tracking.name_of(table)}"):
-        done = tracking.bring_up_to_date(
-            catalogs.load(catalog), name, batch_column, tracking.TrackingUpdate(create=True, rebuild=rebuild)
+    with working(f"updating {batches_table.name_of(table)}"):
+        done = batches_table.bring_up_to_date(
+            catalogs.load(catalog), name, batch_column, batches_table.TrackingUpdate(create=True, rebuild=rebuild)
         )
     assert done is not None
     totals = done.shown.totals
     print_pairs(
         (
-            ("table", tracking.name_of(opened.name)),
+            ("table", batches_table.name_of(opened.name)),
             ("ledger", f"version {done.shown.version}"),
             ("batches", ", ".join(f"{totals[s].batches} {s}" for s in STATES if totals[s].batches) or "none"),
             ("changed", "no" if done.snapshot_id is None else "rebuilt" if done.rebuilt else "updated"),
@@ -248,13 +247,13 @@ def track(table: str, rebuild: bool, dry_run: bool, batch_column: str) -> None:
 def _planned(opened: Opened, rebuild: bool) -> Iterator[tuple[str, str]]:
     """What `track` would do."""
     catalog, _, name = opened.name.partition(".")
-    table = tracking.find(catalogs.load(catalog), name)
-    shown = tracking.shown(table) if table is not None else None
+    table = batches_table.find(catalogs.load(catalog), name)
+    shown = batches_table.shown(table) if table is not None else None
     loaded = opened.load_ledger()
     states = {str(state): count for state, count in loaded.ledger.states.items()}
     current = shown is not None and shown.ledger == (loaded.resolution.pointer or "")
     change = "created" if table is None else "rebuilt" if rebuild or shown is None else "" if current else "updated"
-    yield "table", tracking.name_of(opened.name)
+    yield "table", batches_table.name_of(opened.name)
     yield "ledger", f"version {loaded.ledger.version}" + (f", it shows {shown.version}" if shown is not None else "")
     yield "batches", ", ".join(f"{states[s]} {s}" for s in STATES if states.get(s)) or "none"
     yield "changed", f"it would be {change} (dry run)" if change else "no (dry run)"

@@ -13,8 +13,7 @@ import click
 from pyiceberg.manifest import ManifestContent
 from rich.text import Text
 
-from lethe import batches_table as tracking
-from lethe import ledger_store
+from lethe import batches_table, ledger_store
 from lethe.base import names
 from lethe.base.errors import InputError, LedgerError
 from lethe.cli.diagnosis import DEFAULT_METRICS, Examined, ExaminedBatches, Finding, ListedFile, diagnose, is_healthy
@@ -75,14 +74,14 @@ def examine(opened: Opened, wanted_column: str) -> Examined:
 
 def _batches(opened: Opened) -> ExaminedBatches | None:
     catalog, _, table_name = opened.name.partition(".")
-    name = tracking.name_of(opened.name)
+    name = batches_table.name_of(opened.name)
     try:
-        table = tracking.find(catalogs.load(catalog), table_name)
+        table = batches_table.find(catalogs.load(catalog), table_name)
     except InputError as e:
         return ExaminedBatches(name, conflict=e.message)
     if table is None:
         return None
-    shown = tracking.shown(table)
+    shown = batches_table.shown(table)
     if shown is None:
         return ExaminedBatches(name)
     try:

@@ -29,7 +29,7 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 from pyiceberg.utils.config import Config, merge_config
 from sqlalchemy import select
 
-from lethe import hadoop as folder_catalog
+from lethe import hadoop
 from lethe.base.errors import InputError
 from lethe.iceberg import metadata_file
 from lethe.storage import azure
@@ -227,7 +227,7 @@ def opened(name: str, every_property: Mapping[str, str]) -> Catalog:
     own = {k: v for k, v in every_property.items() if not k.startswith(("spark.", *_NESTED))}
     _refuse_s3_tables(name, own)
     if is_folder(own):
-        return folder_catalog.FolderCatalog(name, **{**_TIMEOUTS, **own})
+        return hadoop.FolderCatalog(name, **{**_TIMEOUTS, **own})
     if own.get("uri", "").startswith("postgresql"):
         own = {"pool_pre_ping": "true", **own, "uri": _with_timeouts(own["uri"])}
     if _kind(own) == "rest":
@@ -316,7 +316,7 @@ def _kind(catalog_properties: Mapping[str, str]) -> str:
 
 def is_folder(catalog_properties: Mapping[str, str]) -> bool:
     """Whether the catalog is of type hadoop: tables in folders, without a service that knows their current version."""
-    return catalog_properties.get("type") == folder_catalog.TYPE
+    return catalog_properties.get("type") == hadoop.TYPE
 
 
 def is_local(catalog_properties: Mapping[str, str]) -> bool:
@@ -341,7 +341,7 @@ def require_service(name: str, catalog_properties: Mapping[str, str]) -> None:
     if is_folder(catalog_properties):
         raise InputError(
             "UnsupportedCatalog",
-            f"catalog {name} is of type {folder_catalog.TYPE}: a folder without a service that decides between two writers. A "
+            f"catalog {name} is of type {hadoop.TYPE}: a folder without a service that decides between two writers. A "
             "Dataset's table has several writers: runs, the operator, and other engines. Use a catalog of type sql, rest or "
             "glue, or write the table from your own Spark jobs with lethe_spark.",
         )

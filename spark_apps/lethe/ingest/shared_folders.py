@@ -18,7 +18,6 @@ from lethe.base.objects import BufferedObject, ListedObject
 from lethe.buffer.layout import BufferedBatch, Layout, NoBatch, folders_of, is_of_batch, layout_of
 from lethe.contract.settings import BufferLayout
 from lethe.guards import claim as claims
-from lethe.guards import claim as guards
 from lethe.guards.claim import Around, Claim, Holder, Owner, holder_of, is_table_metadata
 from lethe.storage.object_store import NO_BUCKET, NOT_VISIBLE, ObjectStore, StoreError, open_folder, open_store
 from lethe.uri import backend_of, is_local, is_root, local_path, parents, spellings
@@ -179,7 +178,7 @@ def check_place(what: str, uri: str, around: Callable[[str], tuple[str, ...]]) -
         InputError: PlaceInTable, errors of the store.
     """
     above = uri.rstrip("/").rpartition("/")[0]
-    inside = guards.found_in(what, uri, around(above)) if not is_root(above) else None
+    inside = claims.found_in(what, uri, around(above)) if not is_root(above) else None
     if inside is not None:
         raise InputError(PLACE_IN_TABLE, inside)
 

@@ -29,7 +29,6 @@ from pyspark.sql import SparkSession
 from lethe_spark.apps.session import RunSession
 from lethe_spark.run import context as arguments
 from lethe_spark.run import progress
-from lethe_spark.run import progress as result
 from lethe_spark.run.context import Cancelled, RunContext, crash_point
 from lethe_spark.run.foreign_errors import understood
 from lethe_spark.run.redact import RedactingFormatter, forbid_core_dumps, log_to_stderr, secrets_of
@@ -80,12 +79,12 @@ def carry_out(
         log.error("%s", error, exc_info=e)
         print(f"{error}", file=sys.stderr)
         asked = arguments.identity_of(invocation.run_file)
-        delivered = asked is not None and result.deliver(result.failed(asked, error), invocation.environ)
+        delivered = asked is not None and progress.deliver(progress.failed(asked, error), invocation.environ)
         return RunEnd(error.exit_code, delivered)
     process_is_about(**log_fields(spec))
     if cancelled.is_set():
         error = Cancelled()
-        return RunEnd(error.exit_code, result.deliver(result.failed(spec, error), invocation.environ))
+        return RunEnd(error.exit_code, progress.deliver(progress.failed(spec, error), invocation.environ))
     log.info("run %s of Dataset %s, attempt %d", spec.run_id, spec.dataset.claim, spec.attempt)
     with tracing.span(f"run {spec.family}", span_attributes(spec), spec.traceparent):
         end = _work(spec, invocation, settings, cancelled, formatter, on_error)
@@ -117,7 +116,7 @@ def _work(
         on_error()
         error = Cancelled() if cancelled.is_set() else understood(session.error(e) if session is not None else e)
         log.error("%s", error, exc_info=e)
-        done, code = result.failed(spec, error), error.exit_code
+        done, code = progress.failed(spec, error), error.exit_code
     if session is not None:
         session.close()
     return RunEnd(code, _deliver(spec, done, reporter, invocation.environ, code))
@@ -155,7 +154,7 @@ def _deliver(
 ) -> bool:
     crash_point("before-result")
     reporter.close(Phase.SUCCEEDED if code == EXIT_DONE else Phase.FAILED, done.message)
-    delivered = result.deliver(done, environ, spec.table)
+    delivered = progress.deliver(done, environ, spec.table)
     if code == EXIT_INPUT:
         log.error("run %s is not retried until the user changes something: %s", spec.run_id, done.reason)
     return delivered

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Final, Generic, TypeVar
 
-from lethe import batches_table as tracking
-from lethe import ledger_store, tracing
+from lethe import batches_table, ledger_store, tracing
 from lethe.base import names
 from lethe.base.errors import ConflictError, InputError, LetheError, UnknownCommitState
 from lethe.buffer.batch_rows import BatchRow
@@ -158,16 +157,18 @@ def keep_up(context: Committer, table: IcebergTable, *, create: bool, waiting: S
         Why the update failed; empty if it succeeded, or the table of batches does not exist.
     """
     try:
-        done = tracking.bring_up_to_date(
+        done = batches_table.bring_up_to_date(
             _catalog(table.catalog),
             table.name,
             context.batch_column,
-            tracking.TrackingUpdate(create, waiting),
+            batches_table.TrackingUpdate(create, waiting),
             context.step,
         )
     except Exception as e:
         _open.pop(table.catalog, None)  # its connection or its token may be the reason
-        log.warning("%s was not updated; the next run updates it: %s", tracking.name_of(table.full_name), safe_text(e))
+        log.warning(
+            "%s was not updated; the next run updates it: %s", batches_table.name_of(table.full_name), safe_text(e)
+        )
         return safe_text(e)
     if done is not None and done.snapshot_id is not None:
         log.info("%s shows version %d of the ledger", done.name, done.shown.version)

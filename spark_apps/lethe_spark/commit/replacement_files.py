@@ -16,7 +16,7 @@ from lethe.base.objects import BufferedObject
 from lethe.buffer.layout import is_data
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
-from lethe.guards import claim as guards
+from lethe.guards import claim
 from lethe.guards.claim import is_table_metadata
 from lethe.iceberg import catalogs
 from lethe.ingest.shared_folders import PLACE_IN_TABLE, check_place, tables_around
@@ -148,7 +148,7 @@ def find_replacements(
         assert request.replacement is not None
         uri = request.replacement.uri
         try:
-            local = guards.local("it", uri, catalog, catalogs.is_local(properties))
+            local = claim.local("it", uri, catalog, catalogs.is_local(properties))
             if local is not None:
                 raise InputError("PlaceLocal", local)
             check_place("it", uri, around)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from lethe import batches_table as tracking
+from lethe import batches_table
 from lethe.kube import DATASETS, LEASES
 from lethe.ledger.ledger import BatchState
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
@@ -131,7 +131,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         for name, batches in others.items():
             table = f"air.{name}"
             commit(gateway_lake.flights_table(found.catalog, f"default/{name}", table), *batches)
-            tracking.bring_up_to_date(found.catalog, table, "batch_id", tracking.TrackingUpdate(create=True))
+            batches_table.bring_up_to_date(found.catalog, table, "batch_id", batches_table.TrackingUpdate(create=True))
         for name, status in (("flights", STATUS), ("hostile", HOSTILE_STATUS), ("many", MANY_STATUS)):
             found.server.kube.patch(DATASETS, "default", name, {"status": status}, "status")
         for namespace in ("default", "fleet"):

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from lethe import batches_table as tracking
-from lethe import batches_table as tracking_upkeep
+from lethe import batches_table
 from lethe.iceberg import catalogs
 from lethe.ledger.ledger import BatchEntry, BatchState
 from pyiceberg.catalog import load_catalog
@@ -62,7 +61,7 @@ def test_after_many_concurrent_commits_and_updates_it_equals_the_ledger(table: T
     mine = catalog.load_table(BATCHES)
     assert rows(catalog) == wanted(table)
     assert len(rows(catalog)) == WRITERS * TURNS
-    shown = tracking.shown(mine)
+    shown = batches_table.shown(mine)
     assert shown is not None
     assert (shown.version, shown.totals["promoted"].batches) == (WRITERS * TURNS, WRITERS)
     stored = {f"s3://lake/{k}" for k in store.keys("lake") if "flights_batches/data/" in k and k.endswith(".parquet")}
@@ -72,8 +71,8 @@ def test_after_many_concurrent_commits_and_updates_it_equals_the_ledger(table: T
 def test_files_of_snapshots_that_went_are_gone_from_the_store(
     table: Table, store: s3.S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracking_upkeep, "MAX_SNAPSHOTS", 4)
-    monkeypatch.setattr(tracking_upkeep, "KEPT_SNAPSHOTS", 2)
+    monkeypatch.setattr(batches_table, "MAX_SNAPSHOTS", 4)
+    monkeypatch.setattr(batches_table, "KEPT_SNAPSHOTS", 2)
     catalog = catalogs.load("s3pg")
     for n in range(6):
         commit(table, a_batch(f"b{n}"))

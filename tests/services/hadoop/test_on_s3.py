@@ -10,7 +10,6 @@ import pytest
 from lethe.base.errors import ConflictError, InputError, TransientError, UnknownCommitState
 from lethe.hadoop import FolderCatalog, MetadataFolder
 from lethe.storage import remote_store
-from lethe.storage import remote_store as s3_store
 from lethe.storage.object_store import FolderListing, open_folder
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
@@ -109,7 +108,7 @@ def test_a_store_that_overwrites_in_spite_of_the_condition_is_refused(
         store.put(uri, content)
         return True
 
-    monkeypatch.setattr(s3_store, "_KEEPS_CONDITIONS", set())
+    monkeypatch.setattr(remote_store, "_KEEPS_CONDITIONS", set())
     monkeypatch.setattr(remote_store.RemoteStore, "put_if_absent", put)
 
     with pytest.raises(InputError, match="the store overwrites an object") as refused:

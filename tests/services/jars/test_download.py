@@ -13,7 +13,6 @@ from lethe.base.errors import InputError, TransientError
 from lethe.cli.main import cli
 from lethe.jars import __main__ as command
 from lethe.jars import download, provide
-from lethe.jars import download as listed
 from lethe.jars.download import JarScope
 
 CLOSED = "http://127.0.0.1:9"  # a closed port
@@ -48,7 +47,7 @@ def two_jars(repository: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.M
         lines.append(f"image org:{artifact}:{version} {hashlib.sha256(content).hexdigest()}")
     path = tmp_path / "jars.txt"
     path.write_text("\n".join(lines))
-    monkeypatch.setattr(listed.listed, "__defaults__", (path,))
+    monkeypatch.setattr(download.listed, "__defaults__", (path,))
     monkeypatch.setattr(download.time, "sleep", lambda _: None)
     return url
 
@@ -132,7 +131,7 @@ def test_the_command_downloads_ahead_of_time_and_replaces_a_damaged_jar(two_jars
 
     assert result.exit_code == 0, result.output
     assert f"2 jars are in {tmp_path}" in result.output
-    assert download.wrong(listed.listed(JarScope.LOCAL), tmp_path) == ()
+    assert download.wrong(download.listed(JarScope.LOCAL), tmp_path) == ()
 
 
 def test_the_command_prints_what_to_download_elsewhere(two_jars: str) -> None:

@@ -14,7 +14,7 @@ from lethe.base.objects import BufferedObject
 from lethe.buffer.upload import LocalFile, plan_upload
 from lethe.contract.settings import BufferLayout
 from lethe.storage.local_store import LocalStore
-from lethe_kubectl import put as transfers
+from lethe_kubectl import put
 from lethe_kubectl.local_batches import id_of
 from lethe_kubectl.put import transfer
 
@@ -92,7 +92,7 @@ def test_two_that_put_different_files_under_one_id_never_mix(tmp_path: Path) -> 
         try:
             transfer(store, upload, {"p.csv": folder / "p.csv"}, lambda: None)
             ends.append(content)
-        except transfers.InputError as e:
+        except put.InputError as e:
             ends.append(e.reason)
 
     threads = [threading.Thread(target=one, args=(c,)) for c in ("aaaa", "bbbb")]

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from lethe.contract.dataset import RunTemplate
 from lethe_operator.runs import pod
-from lethe_operator.runs import pod as spark_conf
 from lethe_operator.runs.pod import size
 from lethe_operator.settings import Settings
 from lethe_spark.run.executors import ExecutorTracker, SeenExecutor, probe_pod, refusal_of
@@ -108,7 +107,7 @@ def template(tmp_path: Path) -> Path:
 
 
 def test_the_probe_is_a_pod_with_the_size_and_the_security_of_an_executor(template: Path) -> None:
-    confs = spark_conf.confs(RUN, WIDE, Settings(spark_image="lethe-spark:1"))
+    confs = pod.confs(RUN, WIDE, Settings(spark_image="lethe-spark:1"))
 
     made = probe_pod(json.loads(template.read_text()), confs)
 
@@ -125,7 +124,7 @@ def test_the_probe_is_a_pod_with_the_size_and_the_security_of_an_executor(templa
 @pytest.mark.parametrize(("status", "expected"), [(None, ""), (403, "403"), (500, ""), (0, "")])
 def test_only_a_refusal_counts(status: int | None, expected: str, template: Path, tmp_path: Path) -> None:
     """An API server that is unavailable says nothing about quotas."""
-    confs: dict[str, Any] = dict(spark_conf.confs(RUN, WIDE, Settings()))
+    confs: dict[str, Any] = dict(pod.confs(RUN, WIDE, Settings()))
     with api_server.running(tmp_path) as server:
         if status is not None:
             server.refusals.append(("POST", "/pods", status))

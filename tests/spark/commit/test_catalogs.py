@@ -18,7 +18,7 @@ from lethe_spark.apps.session import make_session
 from lethe_spark.jobs.vacuum import purge
 from lethe_spark.jvm.gateway import jvm
 from lethe_spark.jvm.scan_tasks import ScannedFiles
-from lethe_spark.sql import rest_servers as rest_guard
+from lethe_spark.sql import rest_servers
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import some
@@ -266,7 +266,7 @@ def planner(spark: SparkSession, lake: Lake, rest: Switch) -> Iterator[list[str]
 
     with before(answered) as proxy, pytest.MonkeyPatch.context() as patch:
         # As in a user's own Spark session, it is asked directly: otherwise the guard would drop what it says of plans.
-        patch.setattr(rest_guard, "spark_properties", catalogs.spark_properties)
+        patch.setattr(rest_servers, "spark_properties", catalogs.spark_properties)
         lake.add_catalog(CATALOG, type="rest", uri=proxy.endpoint)
         make_session(CATALOG)
         yield plans

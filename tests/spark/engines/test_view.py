@@ -6,7 +6,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from lethe import batches_table as tracking
+from lethe import batches_table
 from lethe.iceberg import catalogs
 from pyspark.sql import SparkSession
 
@@ -31,8 +31,8 @@ def story(spark: SparkSession, lake: Lake) -> Story:
     story.revert("A")
     story.replay("B", by="B2")
     story.append_as_foreign_writer(None)
-    wanted = tracking.TrackingUpdate(create=True)
-    tracking.bring_up_to_date(catalogs.load(story.catalog), story.name, "batch_id", wanted, lambda _: None)
+    wanted = batches_table.TrackingUpdate(create=True)
+    batches_table.bring_up_to_date(catalogs.load(story.catalog), story.name, "batch_id", wanted, lambda _: None)
     return story
 
 

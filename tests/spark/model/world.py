@@ -12,7 +12,7 @@ import lethe_spark
 from lethe import ledger_store
 from lethe.contract.result import Phase, RunResult
 from lethe.contract.run import RunSpec
-from lethe.erasure import record as erasure_holders
+from lethe.erasure import record
 from lethe.ledger import overlay
 from lethe.vacuum import housekeeping
 from lethe_spark.apps.app import job_of
@@ -154,7 +154,7 @@ class World:
 
 
 def _let_go_of_staged_after(seconds: int) -> None:
-    for module in (housekeeping, erasure_holders):
+    for module in (housekeeping, record):
         module.STAGED_GRACE_SECONDS = seconds
 
 

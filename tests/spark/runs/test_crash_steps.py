@@ -15,8 +15,7 @@ from lethe.contract.settings import RedactionMethod
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import tuples
-from tests.spark.support import changes as change_support
-from tests.spark.support import erases as erase_support
+from tests.spark.support import changes, erases
 from tests.spark.support.built_once import built_once
 from tests.spark.support.driver import Driver
 from tests.spark.support.story import ALL_GONE, Row, Story, local, of_batches
@@ -65,20 +64,20 @@ def a_group(story: Story) -> RunSpec:
     )
 
 
-ERASED = [erase_support.row("B", n) for n in (0, 1)]
+ERASED = [erases.row("B", n) for n in (0, 1)]
 
 
 def an_erasure(story: Story) -> RunSpec:
     """Some records erased, and a batch."""
     values = (str(v) for _, v, _ in ERASED)
-    records = story.seen_as(erase_support.Names).an_erase(*values, name="records", column="v")
+    records = story.seen_as(erases.Names).an_erase(*values, name="records", column="v")
     return story.restatement(records, a_request("batches", "Erase", batch_ids=["A"]))
 
 
 def a_redaction(story: Story) -> RunSpec:
     """A column of some records redacted."""
     values = (str(v) for _, v, _ in ERASED)
-    rows = story.seen_as(erase_support.Names).an_erase(*values, column="v").rows
+    rows = story.seen_as(erases.Names).an_erase(*values, column="v").rows
     column = ColumnRedaction(column="v", method=RedactionMethod.CONSTANT, value="7")
     return story.restatement(
         a_request("redact", "Redact", batch_ids=(), rows=rows, redact=Redaction(columns=(column,)))
@@ -88,10 +87,10 @@ def a_redaction(story: Story) -> RunSpec:
 def changes_by_keys(story: Story) -> RunSpec:
     """Rows of several batches changed, and a batch taken back."""
     rows = pa.Table.from_pylist(
-        [{"v": v, "day": day, "op": op} for op, (_, v, day) in change_support.SOME],
+        [{"v": v, "day": day, "op": op} for op, (_, v, day) in changes.SOME],
         pa.schema([*ROWS, ("op", pa.string())]),
     )
-    replacement = story.seen_as(change_support.Changing).put_changes("C1", rows)
+    replacement = story.seen_as(changes.Changing).put_changes("C1", rows)
     return story.restatement(a_request("change", "Replay", batch_ids=["D"], replacement=replacement))
 
 
@@ -127,7 +126,7 @@ KINDS = {
     ),
     "changes": Kind(
         changes_by_keys,
-        change_support.changed(change_support.SOME, "C1", ("A", "B")),
+        changes.changed(changes.SOME, "C1", ("A", "B")),
         ("after_list", "after_write", "after_search", "after_erase", "before_commit", "after_commit"),
         ((3, 3),),
     ),

@@ -9,7 +9,7 @@ import lethe
 import lethe_spark
 import pytest
 from lethe.base.errors import InputError
-from lethe_spark.jvm import scan_tasks as staged
+from lethe_spark.jvm import scan_tasks
 from lethe_spark.jvm.scan_tasks import plan_tasks, stage
 from lethe_spark.jvm.spark_table import in_set
 from lethe_spark.sdk import reader
@@ -28,7 +28,7 @@ def held_sets() -> int:
     A frame that Python has dropped counts until py4j has reported it, which can take a second, and the JVM has collected its
     garbage.
     """
-    return sum(registration.is_held for registration in staged._STAGED._staged)
+    return sum(registration.is_held for registration in scan_tasks._STAGED._staged)
 
 
 def per_batch(frame: DataFrame) -> dict[str | None, int]:
@@ -213,7 +213,7 @@ def test_files_that_were_named_are_kept_as_long_as_somebody_reads_them(
 ) -> None:
     """A frame made of the one that `read` returned, and a view, which Spark holds by name only."""
     monkeypatch.setattr(reader, "SPLIT_FROM", -1.0)
-    monkeypatch.setattr(staged, "TASKS_AT_MOST", 0)
+    monkeypatch.setattr(scan_tasks, "TASKS_AT_MOST", 0)
     many.commit("B", "L", run_id="run-10")
     wanted = expected(many, "B", "L")
     lethe_spark.create_view(many.spark, "kept", many.full_name)
@@ -231,7 +231,7 @@ def test_files_that_were_named_are_kept_as_long_as_somebody_reads_them(
             gc.collect()
             many.spark.sparkContext._jvm.System.gc()
         stage(handle, [(tasks, tasks.paths[:1])])  # each new set drops those that nobody holds
-        assert len(staged._STAGED._staged) == sets + 1
+        assert len(scan_tasks._STAGED._staged) == sets + 1
 
     only_these_are_left(4)  # two for the view, two for the frame
     assert rows_of(many.spark.table("kept")) == wanted

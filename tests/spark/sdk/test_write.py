@@ -15,7 +15,7 @@ from lethe.contract.run import CreateTable
 from lethe.iceberg.facts import observe
 from lethe.ledger.ledger import BatchState, Ledger
 from lethe_spark.jvm.spark_table import SparkTable
-from lethe_spark.sdk import batch_writer as own_job
+from lethe_spark.sdk import batch_writer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -62,7 +62,7 @@ def happening(monkeypatch: pytest.MonkeyPatch, at: str, what: Callable[[], objec
         if name == at and left:
             left.pop()()
 
-    monkeypatch.setattr(own_job, "crash_point", step)
+    monkeypatch.setattr(batch_writer, "crash_point", step)
     yield
     assert not left, f"no write has reached {at}"
     monkeypatch.undo()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.servers import process as servers
+from tests.support.servers import process
 from tests.support.servers.postgres import free_port
 
 HEAP = "-Xmx320m"
@@ -47,5 +47,5 @@ def running(folder: Path) -> Iterator[SchemaRegistry]:
     if not jar.exists():
         subprocess.run([Path(__file__).parents[3] / "dev" / "tools.sh", "apicurio"], check=True)
     options = [f"-Dquarkus.http.port={registry.port}", "-Dquarkus.http.host=127.0.0.1", "-Dquarkus.log.level=WARN"]
-    with servers.running("Apicurio", ["java", HEAP, *options, "-jar", str(jar)], folder, registry.ask):
+    with process.running("Apicurio", ["java", HEAP, *options, "-jar", str(jar)], folder, registry.ask):
         yield registry

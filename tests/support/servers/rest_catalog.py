@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.servers import process as servers
+from tests.support.servers import process
 from tests.support.servers.postgres import free_port
 
 # What the server needs beside its own jars, out of those that PySpark brings along.
@@ -62,9 +62,9 @@ def running(
         "CATALOG_WAREHOUSE": f"file://{folder}/warehouse",
         **(more or {}),
     }
-    jars = servers.class_path(f"rest-{version}" if version else "rest", *OF_PYSPARK, shared="sqlite-jdbc-*.jar")
+    jars = process.class_path(f"rest-{version}" if version else "rest", *OF_PYSPARK, shared="sqlite-jdbc-*.jar")
     if with_s3:  # S3FileIO is in Iceberg's jar for Spark; what both have is the same version
-        jars = os.pathsep.join((jars, servers.class_path(".", shared="iceberg-*.jar")))
-    command = ["java", "-Xmx256m", *servers.SHORT_LIVED, "-cp", jars, "org.apache.iceberg.rest.RESTCatalogServer"]
-    with servers.running("the REST server", command, folder, server.ask, environment):
+        jars = os.pathsep.join((jars, process.class_path(".", shared="iceberg-*.jar")))
+    command = ["java", "-Xmx256m", *process.SHORT_LIVED, "-cp", jars, "org.apache.iceberg.rest.RESTCatalogServer"]
+    with process.running("the REST server", command, folder, server.ask, environment):
         yield server

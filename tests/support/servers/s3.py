@@ -16,7 +16,7 @@ from typing import Any
 
 from lethe.storage.s3 import s3_client
 
-from tests.support.servers import process as servers
+from tests.support.servers import process
 from tests.support.servers.postgres import free_port
 
 OWNER, READER = ("owner", "owners-secret"), ("reader", "readers-secret")
@@ -108,8 +108,8 @@ def running() -> Iterator[S3]:
         keys = ["--access", OWNER[0], "--secret", OWNER[1]]
         listening = ["--port", s3.endpoint.removeprefix("http://"), "--quiet", "--iam-dir", str(people)]
         command = [program(), *keys, *listening, "posix", "--versioning-dir", str(versions), str(data)]
-        with servers.running("versitygw", command, Path(folder), lambda: s3.client.list_buckets()):
+        with process.running("versitygw", command, Path(folder), lambda: s3.client.list_buckets()):
             user = ["--access", READER[0], "--secret", READER[1], "--role", "user"]
             made = [program(), "admin", *keys, "--endpoint-url", s3.endpoint, "create-user", *user]
-            subprocess.run(made, check=True, capture_output=True, timeout=servers.SECONDS)
+            subprocess.run(made, check=True, capture_output=True, timeout=process.SECONDS)
             yield s3

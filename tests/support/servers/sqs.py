@@ -12,7 +12,7 @@ from urllib.parse import quote_plus
 
 from lethe.storage import s3
 
-from tests.support.servers import process as servers
+from tests.support.servers import process
 from tests.support.servers.postgres import free_port
 
 # What the server needs beside its own jars, out of those that PySpark brings along.
@@ -113,11 +113,11 @@ def running(folder: Path, port: int | None = None) -> Iterator[Sqs]:
     command = [
         "java",
         "-Xmx128m",
-        *servers.SHORT_LIVED,
+        *process.SHORT_LIVED,
         f"-Dconfig.file={folder}/server.conf",
         "-cp",
-        servers.class_path("sqs", *OF_PYSPARK),
+        process.class_path("sqs", *OF_PYSPARK),
         "org.elasticmq.server.Main",
     ]
-    with servers.running("ElasticMQ", command, folder, lambda: server.client.list_queues()):
+    with process.running("ElasticMQ", command, folder, lambda: server.client.list_queues()):
         yield server

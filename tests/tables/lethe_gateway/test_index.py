@@ -16,7 +16,6 @@ from lethe.contract.result import ErasureOutcome
 from lethe.ledger.ledger import BatchState
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.tables import looking, reading
-from lethe_gateway.tables import reading as writing
 from lethe_gateway.tables.looking import SeenTable, bring_up_to_date, look
 from lethe_gateway.tables.records import BatchPosition, BatchQuery, TableTarget, micros
 from pyiceberg.catalog import Catalog
@@ -186,7 +185,7 @@ def test_an_index_of_another_version_is_built_again(
     fill(catalog, table)
     index.refresh()
     first = index.path
-    for module in (reading, writing):
+    for module in (reading, reading):
         monkeypatch.setattr(module, "VERSION", 99)
 
     index.refresh()
@@ -224,7 +223,7 @@ def test_a_refresh_that_fails_leaves_the_index_as_it_was(
         raise OSError("the disk is full")
 
     with monkeypatch.context() as context:
-        context.setattr(writing, "sync_ledger", fail)
+        context.setattr(reading, "sync_ledger", fail)
         with pytest.raises(OSError, match="the disk is full"):
             index.refresh()
     assert index.all() == before
@@ -310,8 +309,8 @@ def test_pages_of_any_query_are_those_of_a_list(
     monkeypatch.setattr(reading, "FEW_OF_A_PREFIX", sizes[0])
     monkeypatch.setattr(reading, "WALKED_AT_MOST", sizes[1])
     path = tmp_path / "index.db"
-    writing.remove(path)
-    with writing.new_index(path) as connection:
+    reading.remove(path)
+    with reading.new_index(path) as connection:
         for row in rows:
             values = (row.batch_id, STATES.index(row.state), micros(row.state_time), row.rows, row.restatement)
             connection.execute(
@@ -331,7 +330,7 @@ def test_pages_of_any_query_are_those_of_a_list(
 def test_queries_walk_an_index_and_sort_nothing(tmp_path: Path) -> None:
     """With a million batches, a plan that sorts or scans the batches themselves takes seconds."""
     path = tmp_path / "index.db"
-    with writing.new_index(path) as connection:
+    with reading.new_index(path) as connection:
         connection.execute("INSERT INTO batches (id, state, time, restatement, file) VALUES ('a', 0, 1, 'ns/r/1', 1)")
     statements: list[str] = []
     with reading.opened(path) as connection:

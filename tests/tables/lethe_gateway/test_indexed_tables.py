@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe import batches_table as tracking
+from lethe import batches_table
 from lethe.ledger.ledger import BatchState
 from lethe_gateway.problems import Kind, Problem
 from lethe_gateway.settings import IndexSettings
@@ -170,7 +170,7 @@ def test_with_too_many_indexes_those_used_longest_ago_are_removed(
     other = replace(TARGET, name="air.other", claim="default/other")
     second = flights_table(catalog, "default/other", "air.other")
     commit(second, a_batch("A"))
-    tracking.bring_up_to_date(catalog, "air.other", "batch_id", tracking.TrackingUpdate(create=True))
+    batches_table.bring_up_to_date(catalog, "air.other", "batch_id", batches_table.TrackingUpdate(create=True))
     tables = IndexedTables(tmp_path / "small", SETTINGS.model_copy(update={"max_bytes": 1}), clock)
     try:
         ids(tables)

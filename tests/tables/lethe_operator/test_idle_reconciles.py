@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy
 from lethe.kube import DATASETS
-from lethe_operator.dataset import pointers as pointers_module
+from lethe_operator.dataset import pointers
 from lethe_operator.dataset.listing import ListingLimits, Listings
 from lethe_operator.dataset.tables import TableReader
 from lethe_operator.reconcile import Reconciler
@@ -162,7 +162,7 @@ def test_a_catalog_that_fails_while_something_is_decided_starts_nothing(
     def away(*_: Any) -> Any:
         raise ConnectionError("no route to the catalog")
 
-    monkeypatch.setattr(pointers_module.Pointers, "ask", away)
+    monkeypatch.setattr(pointers.Pointers, "ask", away)
     before = len(lake.jobs())
 
     operator(FLIGHTS)

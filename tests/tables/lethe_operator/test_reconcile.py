@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe import batches_table as tracking
+from lethe import batches_table
 from lethe.base.errors import Verdict
 from lethe.buffer.digest import BufferDigest
 from lethe.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, VACUUM_POLICIES, Away, ResourceKind
@@ -310,14 +310,14 @@ def test_metrics_show_the_totals_of_the_table_of_batches_and_it_is_not_read_agai
     flights = {"namespace": "ns", "dataset": "flights"}
     promoted = {**flights, "state": "promoted"}
     looked: list[str] = []
-    find = tracking.find
-    monkeypatch.setattr(tracking, "find", lambda c, name: looked.append(name) or find(c, name))
+    find = batches_table.find
+    monkeypatch.setattr(batches_table, "find", lambda c, name: looked.append(name) or find(c, name))
     lake.commit(a_batch("P", rows=7))
 
     reconcile(FLIGHTS)
     assert (count("lethe_batches_behind", flights), count("lethe_batches", promoted)) == (1, None)
 
-    tracking.bring_up_to_date(lake.catalog, "air.flights", "batch_id", tracking.TrackingUpdate(create=True))
+    batches_table.bring_up_to_date(lake.catalog, "air.flights", "batch_id", batches_table.TrackingUpdate(create=True))
     looked.clear()
     for _ in range(3):
         reconcile(FLIGHTS)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe import ledger_store
-from lethe import ledger_store as chunks
 from lethe.base.errors import LedgerError
 from lethe.iceberg.facts import TableFacts
 from lethe.ledger import format
@@ -331,14 +330,14 @@ class Counting:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.decoded = 0
-        original = chunks.ChunkReader._decoded
+        original = ledger_store.ChunkReader._decoded
 
         def counting(reader: Any, decode: Any) -> Any:
             found = original(reader, decode)
             self.decoded += len(found)
             return found
 
-        monkeypatch.setattr(chunks.ChunkReader, "_decoded", counting)
+        monkeypatch.setattr(ledger_store.ChunkReader, "_decoded", counting)
 
 
 def test_looking_up_a_few_keys_among_many_decodes_a_few_blocks(ledgers: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,12 +382,12 @@ def test_a_damaged_table_of_blocks_is_only_met_by_who_needs_it_and_then_named(
 
 def test_neighbouring_blocks_of_a_large_chunk_are_read_at_once(ledgers: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a listing asks for them, whose order is that of the ids: one request for a piece, not one for each block."""
-    monkeypatch.setattr(chunks, "WHOLE_UP_TO_BYTES", 1000)
+    monkeypatch.setattr(ledger_store, "WHOLE_UP_TO_BYTES", 1000)
     ledgers.commit(many(0, 5000))
     spans: list[int] = []
-    read = chunks.ChunkReader._range
+    read = ledger_store.ChunkReader._range
     monkeypatch.setattr(
-        chunks.ChunkReader, "_range", lambda self, start, end: spans.append(end - start) or read(self, start, end)
+        ledger_store.ChunkReader, "_range", lambda self, start, end: spans.append(end - start) or read(self, start, end)
     )
     ids = sorted(t.id for t in many(0, 5000).add_tombstones)
     batches = ledgers.read().batches

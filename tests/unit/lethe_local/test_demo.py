@@ -7,7 +7,7 @@ import yaml
 from click.testing import CliRunner
 from lethe.base.errors import InputError
 from lethe.cli.main import cli
-from lethe_local.demo import story as source
+from lethe_local.demo import story
 from lethe_local.demo.story import ERASED, REPLACED, REPLACEMENT, REVERTED, TOMBSTONES, DemoLake
 from lethe_local.folder import Folder
 
@@ -24,10 +24,10 @@ def manifest(of: DemoLake, name: str) -> dict[str, dict[str, object]]:
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:pkg_resources")
 def test_the_source_has_every_flight_of_the_package(tmp_path: Path) -> None:
-    source.write_source(tmp_path / "again.parquet")
+    story.write_source(tmp_path / "again.parquet")
 
-    assert source.pq.read_table(tmp_path / "again.parquet").equals(source.pq.read_table(source.SOURCE))
-    assert len(source.flights()) == 336_776
+    assert story.pq.read_table(tmp_path / "again.parquet").equals(story.pq.read_table(story.SOURCE))
+    assert len(story.flights()) == 336_776
 
 
 def test_the_manifests_name_what_the_demo_expects(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from lethe.buffer.promotion import JudgedBatch, WrittenBatch, is_mixed, mixed_me
 from lethe.buffer.selection import SelectedBatches, find
 from lethe.contract.result import Phase
 from lethe.contract.run import SeenObject
-from lethe.guards import claim as guards
+from lethe.guards import claim as claims
 from lethe.guards.claim import (
     BUFFER_CLAIMED,
     BUFFER_HOLDS_TABLE,
@@ -133,7 +133,7 @@ def _refuse_local(context: Run) -> None:
         InputError: BufferLocal.
     """
     catalog, is_local = context.spec.table.catalog, catalogs.is_local(context.catalog_properties)
-    local = guards.local("spec.buffer.uri", context.spec.buffer.uri, catalog, is_local)
+    local = claims.local("spec.buffer.uri", context.spec.buffer.uri, catalog, is_local)
     if local is not None:
         raise InputError(BUFFER_LOCAL, local)
 

@@ -44,7 +44,7 @@ from lethe_spark.commit.ledger_commit import Committed, Intent, NothingToCommit,
 from lethe_spark.commit.opening import open_table
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jobs.clean_up import expired, finished
-from lethe_spark.jobs.erasure import verify as erasure
+from lethe_spark.jobs.erasure import verify
 from lethe_spark.jobs.holds import holds_of
 from lethe_spark.jobs.lost_partitions import leave_lost_specs
 from lethe_spark.jobs.vacuum import compaction
@@ -367,7 +367,7 @@ def run(context: RunContext) -> VacuumResult:
         # Purged files are deleted from the storage when the last snapshot that names them expires.
         result = expired(context, table, result, spec.snapshots)
     result = after_expiry(context, table, result, time_is_up)
-    return finished(context, table, erasure.settled(context, table, result, kept))
+    return finished(context, table, verify.settled(context, table, result, kept))
 
 
 def _limited(spec: VacuumSpec) -> Callable[[], str]:
@@ -412,7 +412,7 @@ def run_erasure_check(context: RunContext) -> ErasureCheckResult:
         outcome=RunOutcome.NOTHING_TO_DO,
         finished_time=datetime.now(UTC),
     )
-    return finished(context, table, erasure.run(context, table, nothing))
+    return finished(context, table, verify.run(context, table, nothing))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Several update the table of batches at once: it shows the newest ledger, and nobody tries for ever."""
 
 import pytest
-from lethe import batches_table as tracking
+from lethe import batches_table
 from lethe.ledger.ledger import BatchState
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -64,7 +64,7 @@ def test_two_that_make_the_table_at_once_make_one(
     catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit(table, a_batch("A"))
-    find = tracking.find
+    find = batches_table.find
     found: list[Table | None] = []
 
     def then_overtaken(catalog: Catalog, name: str) -> Table | None:
@@ -73,7 +73,7 @@ def test_two_that_make_the_table_at_once_make_one(
             update(catalog)
         return found[-1]
 
-    monkeypatch.setattr(tracking, "find", then_overtaken)
+    monkeypatch.setattr(batches_table, "find", then_overtaken)
 
     assert update(catalog).snapshot_id is None
     assert rows(catalog) == wanted(table)

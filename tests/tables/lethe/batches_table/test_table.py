@@ -5,10 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe import batches_table as tracking
-from lethe import batches_table as tracking_files
-from lethe import ledger_store
-from lethe import ledger_store as differences
+from lethe import batches_table, ledger_store
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.buffer.batch_rows import BUFFERED, BatchRow, row_of
@@ -78,19 +75,19 @@ def test_a_table_of_an_earlier_build_gets_the_columns_and_keeps_the_waiting_batc
     commit(table, a_batch("A"))
     _reverted_on_request(table, "B", "LAKE-7")
     with monkeypatch.context() as earlier:
-        fields = [f for f in tracking.SCHEMA.fields if f.name not in tracking.ADDED]
-        schema = Schema(*fields, identifier_field_ids=[tracking.BATCH_ID])
-        earlier.setattr(tracking, "SCHEMA", schema)
-        earlier.setattr(tracking, "ARROW", schema.as_arrow())
-        earlier.setattr(tracking, "_VALUES", attrgetter(*schema.column_names))
+        fields = [f for f in batches_table.SCHEMA.fields if f.name not in batches_table.ADDED]
+        schema = Schema(*fields, identifier_field_ids=[batches_table.BATCH_ID])
+        earlier.setattr(batches_table, "SCHEMA", schema)
+        earlier.setattr(batches_table, "ARROW", schema.as_arrow())
+        earlier.setattr(batches_table, "_VALUES", attrgetter(*schema.column_names))
         update(catalog, waiting=[waiting("W")])
         assert "ticket" not in catalog.load_table(BATCHES).schema().column_names
-    assert {r.batch_id: r.ticket for r in tracking.read_rows(catalog.load_table(BATCHES))} == dict.fromkeys("ABW")
+    assert {r.batch_id: r.ticket for r in batches_table.read_rows(catalog.load_table(BATCHES))} == dict.fromkeys("ABW")
     commit(table, a_batch("C"))
 
     done = update(catalog)
 
-    assert catalog.load_table(BATCHES).schema().column_names == tracking.SCHEMA.column_names
+    assert catalog.load_table(BATCHES).schema().column_names == batches_table.SCHEMA.column_names
     assert done.rebuilt
     assert _asked(catalog) == {**{i: [None] * 3 for i in "ACW"}, "B": ["sent twice", "LAKE-7", "ana"]}
     assert (states(catalog)["W"], update(catalog).snapshot_id) == (BUFFERED, None)
@@ -128,7 +125,7 @@ def test_several_commits_are_taken_over_at_once(catalog: Catalog, table: Table) 
 
 
 def test_a_table_without_a_ledger_has_no_batches(catalog: Catalog) -> None:
-    catalog.create_table(NAME, tracking_files.SCHEMA)
+    catalog.create_table(NAME, batches_table.SCHEMA)
 
     done = update(catalog)
 
@@ -137,7 +134,7 @@ def test_a_table_without_a_ledger_has_no_batches(catalog: Catalog) -> None:
 
 @pytest.mark.usefixtures("table")
 def test_nothing_is_made_unless_wanted(catalog: Catalog) -> None:
-    assert tracking.bring_up_to_date(catalog, NAME, "batch_id", tracking.TrackingUpdate(create=False)) is None
+    assert batches_table.bring_up_to_date(catalog, NAME, "batch_id", batches_table.TrackingUpdate(create=False)) is None
     assert not catalog.table_exists(BATCHES)
 
 
@@ -171,7 +168,7 @@ def test_ledgers_that_differ_in_too_much_are_not_compared(
     commit(table, a_batch("A"), a_batch("B"))
     update(catalog)
     commit(table, a_batch("B", BatchState.REVERTED))
-    monkeypatch.setattr(differences, "MAX_COMPARED", 2)
+    monkeypatch.setattr(ledger_store, "MAX_COMPARED", 2)
 
     assert update(catalog).rebuilt
     assert rows(catalog) == wanted(table)
@@ -184,7 +181,7 @@ def test_entries_are_found_once_in_a_ledger_of_many_chunks(table: Table, monkeyp
         commit(table, a_batch(f"b{n}"), a_batch("A", time=ago(hours=n)), forget=[f"b{n - 3}"])
     ledger = ledger_store.load(table.io, observe(table, "batch_id")).ledger
 
-    found = [e for some in differences.all_batches(ledger.batches) for e in some]
+    found = [e for some in ledger_store.all_batches(ledger.batches) for e in some]
 
     assert len(found) == len(ledger.batches) == len({e.id for e in found})
     assert {e.id: e for e in found} == dict(ledger.batches)
@@ -200,7 +197,7 @@ def test_a_table_with_too_high_totals_is_detected_and_rebuilt(catalog: Catalog, 
     assert head is not None
     assert head.summary is not None
     keys = {k: v for k, v in head.summary.additional_properties.items() if k.startswith("lethe.")}
-    mine.overwrite(tracking_files.as_arrow([row_of(a_batch("B"))]), snapshot_properties=keys)
+    mine.overwrite(batches_table.as_arrow([row_of(a_batch("B"))]), snapshot_properties=keys)
     commit(table, a_batch("A", BatchState.REVERTED))
 
     assert update(catalog).rebuilt
@@ -211,7 +208,7 @@ def test_rows_that_another_writer_changed_are_rebuilt(catalog: Catalog, table: T
     commit(table, a_batch("A"))
     update(catalog)
     foreign_handle = catalog.load_table(BATCHES)
-    foreign_handle.append(tracking_files.as_arrow([row_of(a_batch("X"))]))
+    foreign_handle.append(batches_table.as_arrow([row_of(a_batch("X"))]))
 
     assert update(catalog).rebuilt
     assert states(catalog) == {"A": "promoted"}
@@ -275,9 +272,9 @@ def test_in_a_mere_folder_there_is_no_table_of_batches(tmp_path: Path, monkeypat
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     mere = catalogs.load("folder")
 
-    assert tracking.bring_up_to_date(mere, NAME, "batch_id", tracking.TrackingUpdate(create=False)) is None
+    assert batches_table.bring_up_to_date(mere, NAME, "batch_id", batches_table.TrackingUpdate(create=False)) is None
     with pytest.raises(InputError, match="UnsupportedCatalog"):
-        tracking.bring_up_to_date(mere, NAME, "batch_id", tracking.TrackingUpdate(create=True))
+        batches_table.bring_up_to_date(mere, NAME, "batch_id", batches_table.TrackingUpdate(create=True))
 
 
 def test_what_waits_in_the_buffer_is_shown_until_the_ledger_knows_it(catalog: Catalog, table: Table) -> None:

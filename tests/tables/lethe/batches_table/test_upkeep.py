@@ -1,8 +1,7 @@
 """The table of batches costs what changed: old snapshots go, files stay as they are, and there are never many."""
 
 import pytest
-from lethe import batches_table as tracking_change
-from lethe import batches_table as tracking_upkeep
+from lethe import batches_table
 from lethe.buffer.batch_rows import Sizes
 from lethe.ledger.ledger import BatchState
 from pyiceberg.catalog import Catalog
@@ -14,8 +13,8 @@ from tests.support.tracked import BATCHES, folder, paths, rows, stored_files, up
 
 
 def test_old_snapshots_and_their_files_go(catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking_upkeep, "MAX_SNAPSHOTS", 4)
-    monkeypatch.setattr(tracking_upkeep, "KEPT_SNAPSHOTS", 2)
+    monkeypatch.setattr(batches_table, "MAX_SNAPSHOTS", 4)
+    monkeypatch.setattr(batches_table, "KEPT_SNAPSHOTS", 2)
     for n in range(7):
         commit(table, a_batch(f"b{n}"))
         update(catalog)
@@ -31,8 +30,8 @@ def test_old_snapshots_and_their_files_go(catalog: Catalog, table: Table, monkey
 
 
 def test_a_tagged_snapshot_stays(catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking_upkeep, "MAX_SNAPSHOTS", 4)
-    monkeypatch.setattr(tracking_upkeep, "KEPT_SNAPSHOTS", 2)
+    monkeypatch.setattr(batches_table, "MAX_SNAPSHOTS", 4)
+    monkeypatch.setattr(batches_table, "KEPT_SNAPSHOTS", 2)
     commit(table, a_batch("b0"))
     update(catalog)
     mine = catalog.load_table(BATCHES)
@@ -49,7 +48,7 @@ def test_a_file_that_holds_no_changed_batch_stays_as_it_is(
     catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Copying on write would else cost as much as the table is large."""
-    monkeypatch.setattr(tracking_change, "SIZES", Sizes(floor=2, cap=10))
+    monkeypatch.setattr(batches_table, "SIZES", Sizes(floor=2, cap=10))
     commit(table, *(a_batch(f"b{n:03d}") for n in range(100)))
     update(catalog)
     before = paths(catalog)
@@ -65,7 +64,7 @@ def test_a_file_that_holds_no_changed_batch_stays_as_it_is(
 def test_small_files_are_merged_so_that_there_are_never_many(
     catalog: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracking_change, "SIZES", Sizes(floor=2, cap=6))
+    monkeypatch.setattr(batches_table, "SIZES", Sizes(floor=2, cap=6))
     most = 0
     for n in range(10):
         commit(table, a_batch(f"{(n * 37) % 100:02d}-{n}"))

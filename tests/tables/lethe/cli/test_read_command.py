@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
-from lethe.cli import read as read_module
+from lethe.cli import read
 from pyiceberg.catalog import Catalog
 
 from tests.tables.lethe.cli.conftest import NAME, Kept
@@ -62,7 +62,7 @@ def test_text_goes_into_a_file_too(flights: Kept, lethe: Lethe, tmp_path: Path) 
 
 
 def test_a_printed_table_says_if_it_is_incomplete(flights: Kept, lethe: Lethe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_module, "DEFAULT_LIMIT", 2)
+    monkeypatch.setattr(read, "DEFAULT_LIMIT", 2)
     flights.append("A", "[bold]B", "C")
 
     result = lethe("read", NAME)

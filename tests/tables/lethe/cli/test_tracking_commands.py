@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from lethe import batches_table as tracking
+from lethe import batches_table
 from lethe.buffer.batch_rows import BUFFERED, BatchRow
-from lethe.cli import batches as batches_command
+from lethe.cli import batches
 from lethe.ledger.ledger import BatchState
 from pyiceberg.catalog import Catalog
 
@@ -84,7 +84,7 @@ def test_a_dry_run_of_track_says_what_would_change_and_writes_nothing(
 def test_batches_of_the_table_are_those_of_the_ledger(lethe: Lethe, monkeypatch: pytest.MonkeyPatch) -> None:
     by_table = [listed(lethe), listed(lethe, "--state", "refused"), listed(lethe, "--id", "B", "--id", "A")]
 
-    monkeypatch.setattr(batches_command.tracking, "find", lambda *_: None)
+    monkeypatch.setattr(batches.tracking, "find", lambda *_: None)
     assert by_table == [listed(lethe), listed(lethe, "--state", "refused"), listed(lethe, "--id", "B", "--id", "A")]
     assert [[b["id"] for b in found] for found in by_table] == [["A", "C", "B"], ["C"], ["A", "B"]]
     assert (by_table[0][2]["tombstoned"], by_table[0][1]["refusal"]) == (True, "SchemaMismatch: x")
@@ -101,7 +101,9 @@ def test_the_ledgers_batches_are_not_read_where_the_table_shows_them(lethe: Leth
 @pytest.mark.usefixtures("tracked")
 def test_what_waits_in_the_buffer_is_listed_too(lethe: Lethe, catalog: Catalog) -> None:
     row = BatchRow("W", BUFFERED, NOW, bytes=10, objects=1)
-    tracking.bring_up_to_date(catalog, "air.flights", "batch_id", tracking.TrackingUpdate(create=False, waiting=[row]))
+    batches_table.bring_up_to_date(
+        catalog, "air.flights", "batch_id", batches_table.TrackingUpdate(create=False, waiting=[row])
+    )
 
     (waiting,) = listed(lethe, "--state", "buffered")
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from lethe.contract.checks import CheckSpec
 from lethe.contract.settings import FileFormat
-from lethe.ingest import checks as checks_module
+from lethe.ingest import checks
 from lethe.ingest.buffer_files import FileOutcome, Reader, ReadSettings
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.check_conditions import checks_of
@@ -106,7 +106,7 @@ def test_rows_are_counted_once_although_decoders_die_beside_them(tmp_path: Path)
 
 
 def test_more_keys_than_can_be_compared_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks_module, "KEY_BYTES_AT_MOST", 100)
+    monkeypatch.setattr(checks, "KEY_BYTES_AT_MOST", 100)
     tasks = tasks_of(tmp_path, A=[content(*range(20)), content(*range(20))])
 
     refusal = check_files(COLUMNS, tasks, settings()).refusal

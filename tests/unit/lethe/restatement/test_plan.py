@@ -16,7 +16,7 @@ from lethe.contract.run import ConditionRef, Replacement, RestatementRequest, Ro
 from lethe.contract.settings import Operation
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger, apply
 from lethe.ledger.tombstone import Erasure
-from lethe.restatement import group as id_lists
+from lethe.restatement import group
 from lethe.restatement.group import LISTED_IDS_AT_MOST, IdList, parse_ids, plan_dry_run
 from lethe.restatement.plan import (
     AlreadyDone,
@@ -516,7 +516,7 @@ def test_a_list_that_is_too_long_or_too_large_is_refused(monkeypatch: pytest.Mon
 
     assert len(parse_ids(content + b"\nbatch-0\n", WHERE).ids) == LISTED_IDS_AT_MOST
     assert "the list has 100001 batch ids, expected at most 100000" in refused_list(content + b"\none-more")
-    monkeypatch.setattr(id_lists, "LIST_BYTES_AT_MOST", 3)
+    monkeypatch.setattr(group, "LIST_BYTES_AT_MOST", 3)
     assert parse_ids(b"a\nb", WHERE).ids == ("a", "b")
     assert "more than 3 bytes" in refused_list(b"a\nbc")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from lethe.base.objects import BufferedObject, ListedObject
-from lethe_operator.dataset import listing as module
+from lethe_operator.dataset import listing
 from lethe_operator.dataset.listing import ListingLimits, ListingRequest, Listings
 from lethe_operator.resources.dataset import Dataset
 
@@ -59,9 +59,9 @@ def clock() -> ManualClock:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     gate = Gate()
-    monkeypatch.setattr(module, "open_store", lambda _uri, _properties: gate)
-    monkeypatch.setattr(module.shared_folders, "places_around", lambda _uri: ())
-    monkeypatch.setattr(module.shared_folders, "claim_in", lambda _store, _uri: None)
+    monkeypatch.setattr(listing, "open_store", lambda _uri, _properties: gate)
+    monkeypatch.setattr(listing.shared_folders, "places_around", lambda _uri: ())
+    monkeypatch.setattr(listing.shared_folders, "claim_in", lambda _store, _uri: None)
     return gate
 
 

@@ -12,7 +12,7 @@ from lethe.restatement.group import LISTED_IDS_AT_MOST, IdList, parse_ids
 from lethe_operator.dataset.tables import asked_by
 from lethe_operator.resources.observed import AttemptState, NotListed
 from lethe_operator.resources.restatement import Restatement, Unmet
-from lethe_operator.restatement import observe as id_lists
+from lethe_operator.restatement import observe
 from lethe_operator.restatement.observe import IdLists
 from lethe_operator.restatement.queue import in_order
 
@@ -151,8 +151,8 @@ def test_so_many_are_read_at_one_look_and_held_the_oldest_first(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those behind wait, and say what for."""
-    monkeypatch.setattr(id_lists, "READS_AT_ONCE", 2)
-    monkeypatch.setattr(id_lists, "IDS_HELD_AT_MOST", 3)
+    monkeypatch.setattr(observe, "READS_AT_ONCE", 2)
+    monkeypatch.setattr(observe, "IDS_HELD_AT_MOST", 3)
     lists = IdLists()
     for n in range(4):
         put(client, f"l{n}", data={"ids": f"{n}a\n{n}b"})

@@ -7,7 +7,7 @@ import pytest
 from lethe.buffer.layout import BufferedBatch
 from lethe_operator.resources.observed import AttemptState, ObservedRun
 from lethe_operator.resources.restatement import Restatement
-from lethe_operator.restatement import queue as groups
+from lethe_operator.restatement import queue
 
 from tests.support.builders import NOW, a_batch, a_ledger
 from tests.support.resources import (
@@ -98,12 +98,12 @@ def test_a_group_is_bounded_by_ids_by_its_document_and_by_what_it_reads(monkeypa
     read = {"consolidation": {"maxBytesPerRun": 120}, "world": {"table": a_table(ledger)}}
 
     assert members(decided(*replays, **read)) == ["r0", "r1"]
-    monkeypatch.setattr(groups, "BATCH_IDS_AT_MOST", 299)
+    monkeypatch.setattr(queue, "BATCH_IDS_AT_MOST", 299)
     assert members(decided(*large)) == ["r0", "r1"]
-    monkeypatch.setattr(groups, "BATCH_IDS_AT_MOST", 99)
+    monkeypatch.setattr(queue, "BATCH_IDS_AT_MOST", 99)
     assert members(decided(*large)) == ["r0"]
     monkeypatch.undo()
-    monkeypatch.setattr(groups, "RUN_JSON_BYTES_AT_MOST", 3 * groups.document_bytes(large[0]))
+    monkeypatch.setattr(queue, "RUN_JSON_BYTES_AT_MOST", 3 * queue.document_bytes(large[0]))
     assert members(decided(*large)) == ["r0", "r1", "r2"]
 
 
@@ -113,7 +113,7 @@ def test_what_a_request_takes_of_a_document_is_rather_overrated(id: str) -> None
     rows = {"column": id * 99, "valuesFrom": {"secretKeyRef": {"name": "s" * 253, "key": "k" * 253}}}
     erase = a_restatement("ns-name" * 30, operation="Erase", batchIds=[], rows=rows)
     for r in (a_restatement(batchIds=many, reason="x" * 1024), a_replay(id, f"{id}2", "ns-name" * 30), erase):
-        assert len(a_group(r).restatement.to_json().encode()) <= groups.document_bytes(r)  # type: ignore[union-attr]
+        assert len(a_group(r).restatement.to_json().encode()) <= queue.document_bytes(r)  # type: ignore[union-attr]
 
 
 def test_an_undo_joins_once_what_it_takes_back_has_ended() -> None:

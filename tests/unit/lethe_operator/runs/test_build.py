@@ -12,7 +12,6 @@ from lethe.contract.kubernetes import GIB, MIB
 from lethe.contract.run import DatasetRef
 from lethe_operator.actions import Launch
 from lethe_operator.runs import names, pod
-from lethe_operator.runs import pod as spark_conf
 from lethe_operator.runs import spec as run_specs
 from lethe_operator.runs.job import run_object
 from lethe_operator.runs.pod import Size, size
@@ -139,14 +138,14 @@ def test_the_driver_s_volumes_are_its_one_run_and_the_catalogs() -> None:
 
 
 def test_a_driver_alone_has_no_kubernetes_settings() -> None:
-    confs = spark_conf.confs(RUN, ALONE, SETTINGS)
+    confs = pod.confs(RUN, ALONE, SETTINGS)
 
     assert confs["spark.master"] == "local[2]"
     assert [k for k in confs if "kubernetes" in k or "executor" in k] == []
 
 
 def test_with_executors_the_driver_needs_rights_on_pods_only() -> None:
-    confs = spark_conf.confs(RUN, WIDE, SETTINGS)
+    confs = pod.confs(RUN, WIDE, SETTINGS)
 
     assert {
         "spark.master": "k8s://https://kubernetes.default.svc:443",
@@ -276,14 +275,14 @@ def test_only_a_pod_that_asks_for_a_token_gets_one(chosen: Size) -> None:
 
 def test_no_secret_is_part_of_any_object() -> None:
     """They come from mounted Secrets; the confs hold sizes, addresses and paths."""
-    told = {k: v for k, v in spark_conf.confs(RUN, WIDE, SETTINGS).items() if "catalog" in k or "secret" in k}
+    told = {k: v for k, v in pod.confs(RUN, WIDE, SETTINGS).items() if "catalog" in k or "secret" in k}
 
     assert told == {"spark.authenticate.secret.file": "/etc/lethe/rpc/secret"}
 
 
 def test_driver_and_executors_know_each_other_by_a_secret_of_the_attempt() -> None:
     """Spark refuses to start a driver that has not named its own file."""
-    confs = spark_conf.confs(RUN, WIDE, SETTINGS)
+    confs = pod.confs(RUN, WIDE, SETTINGS)
     assert {
         "spark.authenticate": "true",
         "spark.network.crypto.enabled": "true",
@@ -310,7 +309,7 @@ def test_driver_and_executors_know_each_other_by_a_secret_of_the_attempt() -> No
 
 def test_every_pod_has_limits() -> None:
     """Memory is limited to what is asked for, CPUs to a multiple of it, and the disk to what its folders may hold."""
-    driver, confs = container(a_job(WIDE))["resources"], spark_conf.confs(RUN, WIDE, SETTINGS)
+    driver, confs = container(a_job(WIDE))["resources"], pod.confs(RUN, WIDE, SETTINGS)
     (executor,) = pod.executor(RUN, WIDE, RunTemplate(), SETTINGS)["spec"]["containers"]
 
     assert driver["limits"] == {"cpu": "4000m", "memory": str(2 * GIB), "ephemeral-storage": str(65 * GIB + 256 * MIB)}
@@ -353,6 +352,6 @@ def test_pods_of_runs_have_user_namespaces_if_the_chart_says_so() -> None:
 def test_the_limit_of_cpus_can_be_left_out() -> None:
     free = Settings(run_limits=RunLimits(cpu_factor=0))
 
-    assert "spark.kubernetes.executor.limit.cores" not in spark_conf.confs(RUN, WIDE, free)
+    assert "spark.kubernetes.executor.limit.cores" not in pod.confs(RUN, WIDE, free)
     made = run_object(Launch(RUN, 0, 3, "a test"), WIDE, RunTemplate(), free)
     assert container(made)["resources"]["limits"].keys() == {"memory", "ephemeral-storage"}

@@ -8,7 +8,7 @@ from lethe.contract.status import PolicyDataset
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, Observation, TableView
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
-from lethe_operator.vacuum import status as policy_status
+from lethe_operator.vacuum import status as vacuum_status
 from lethe_operator.vacuum.decide import VacuumChoice, decide_vacuum
 
 from tests.support.builders import NOW, a_ledger, ago
@@ -147,7 +147,7 @@ def test_a_vacuum_that_failed_for_good_rests_before_another_snapshot_is_tried() 
 
 
 def with_entry(old: dict[str, Any], **entry: Any) -> dict[str, Any]:
-    new = policy_status.with_entry(a_policy_status(**old), PolicyDataset(**entry))
+    new = vacuum_status.with_entry(a_policy_status(**old), PolicyDataset(**entry))
     return dict(document(new))
 
 
@@ -176,6 +176,6 @@ def test_of_many_datasets_those_are_shown_that_wait_for_somebody() -> None:
 def test_datasets_that_are_no_longer_selected_leave_its_status() -> None:
     old = {"datasets": [{"name": "a"}, {"name": "b"}], "datasetsCount": 2}
 
-    new = document(policy_status.without_others(a_policy_status(**old), {"b"}))
+    new = document(vacuum_status.without_others(a_policy_status(**old), {"b"}))
 
     assert (new["datasets"], new["datasetsCount"]) == ([{"name": "b"}], 1)

@@ -11,7 +11,7 @@ from lethe.contract.status import VacuumPolicyStatus
 from lethe.kube import DATASETS, EVENTS, VACUUM_POLICIES
 from lethe_operator.cluster.queue import Key
 from lethe_operator.resources.vacuum_policy import parse_vacuum_policy
-from lethe_operator.vacuum import status as policy_status
+from lethe_operator.vacuum import status as vacuum_status
 
 from tests.support.builders import NOW
 from tests.support.fake_cluster import FakeCluster, an_operator
@@ -24,7 +24,7 @@ NIGHTLY = {"schedule": "0 1 * * *", "timeZone": "Europe/Berlin", "durationSecond
 
 def own(status: Any = None, **spec: Any) -> dict[str, Any]:
     policy = a_policy(status=status, **spec)
-    return dict(document(policy_status.own(policy, policy.status, NOW)))
+    return dict(document(vacuum_status.own(policy, policy.status, NOW)))
 
 
 def test_the_condition_says_when_a_vacuum_is_due() -> None:
@@ -212,5 +212,5 @@ SHOWN = {
 def test_a_policy_that_is_shown_is_in_force(text: str) -> None:
     policy = parse_vacuum_policy(yaml.safe_load(text))
 
-    assert condition(policy_status.own(policy, VacuumPolicyStatus(), NOW), "Ready") == ("True", "InForce")
+    assert condition(vacuum_status.own(policy, VacuumPolicyStatus(), NOW), "Ready") == ("True", "InForce")
     assert policy.spec.triggers.active_tombstones

@@ -13,7 +13,6 @@ from lethe.contract.dataset import RunTemplate
 from lethe.contract.result import Phase, Progress
 from lethe.contract.settings import TASK_BYTES
 from lethe_operator.runs import pod
-from lethe_operator.runs import pod as spark_conf
 from lethe_operator.runs.pod import size
 from lethe_operator.settings import Settings
 from lethe_spark.apps import session as scaling
@@ -67,7 +66,7 @@ def opened(run: Any, run_bytes: int, tmp_path: Path, wait: float = 60, **templat
     """Open the session of a run of the operator's size; what the driver reported."""
     chosen = size(run_bytes, RunTemplate.model_validate({"executors": template}))
     settings = Settings()
-    words = spark_conf.arguments(spark_conf.confs(run, chosen, settings), spark_conf.scaling(run, chosen))
+    words = pod.arguments(pod.confs(run, chosen, settings), pod.scaling(run, chosen))
     _, given = arguments.parse([w.replace("$(POD_IP)", "10.0.0.1") for w in words[1:]], {})
     if given.scaling is not None:
         given = arguments.Arguments(
