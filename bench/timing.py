@@ -21,10 +21,11 @@ WARM_UP = -1  # the number of the round that is not counted
 
 @dataclass(frozen=True)
 class Sample:
-    """One measurement: wall seconds, and bytes where they are of interest."""
+    """One measurement: wall seconds, and bytes and processor seconds where they are of interest."""
 
     seconds: float
     bytes: int | None = None
+    cpu_seconds: float | None = None
 
 
 @dataclass
@@ -54,6 +55,9 @@ class Case:
             sizes = [s.bytes for s in self.samples if s.bytes is not None]
             if sizes:
                 found["bytes"] = spread(sizes)
+            spent = [round(s.cpu_seconds, 2) for s in self.samples if s.cpu_seconds is not None]
+            if spent:
+                found["cpu_seconds"] = spread(spent)
         return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import compactors, consolidation, deletes, report, rivals, row_groups, vacuum
+from bench import compactors, consolidation, deletes, formats, report, rivals, row_groups, vacuum
 
 ROOT = Path(__file__).parents[3]
 
@@ -61,6 +61,16 @@ def test_the_benchmark_of_other_programs_finds_all_rows_of_each_at_a_tiny_scale(
     programs = {*compactors.TO_FOLDER, *compactors.OF_DUCKLAKE, *compactors.OF_TABLE, compactors.SPARK}
     assert {r["program"] for r in document["parts"]["programs"]["results"]} == {*programs, *compactors.FIXED}
     assert all(g["measured"] is not None for g in document["goals"])
+
+
+@pytest.mark.long
+def test_the_benchmark_of_formats_reads_all_rows_by_each_program_at_a_tiny_scale(tmp_path: Path) -> None:
+    document = measured("formats", tmp_path)
+
+    results = document["parts"]["inputs"]["results"]
+    assert {r["program"] for r in results} == set(formats.PROGRAMS)
+    assert {r["input"] for r in results} == set(formats.INPUTS)
+    assert all(r["cpu_seconds"]["all"] for r in results)
 
 
 @pytest.mark.long
