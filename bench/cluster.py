@@ -70,6 +70,10 @@ class OperatorScale:
     beside_vacuum: int
     # Small files in the buffer of a Dataset.
     small_files: int
+    # Datasets with few small batches each.
+    small_datasets: int
+    # For how long they get batches.
+    small_minutes: int
     # Restatements that are created at once, each of one batch.
     thrown: int
     # One of this many Restatements is a Replay. The others are Reverts.
@@ -105,6 +109,8 @@ SCALES: Final = sizes(
     seen=(2, 10, 20),
     beside_vacuum=(3, 8, 30),
     small_files=(100, 10_000, 100_000),
+    small_datasets=(5, 100, 1_000),
+    small_minutes=(1, 10, 30),
     thrown=(40, 1_000, 15_000),
     replay_every=(10, 20, 50),
     per_minute=(60, 208, 208),
@@ -188,17 +194,18 @@ class Site:
         samples = (s for family in text_string_to_metric_families(lines) for s in family.samples)
         return float(sum(s.value for s in samples if s.name == name and s.labels.get("flow_schema") == FLOW))
 
-    def memory_of(self, container: str) -> int:
-        """Bytes that containers of this name use together, as the kubelets last measured them."""
-        total = 0
+    def usage_of(self, container: str) -> "Usage":
+        """What containers of this name use together, as the kubelets last measured them."""
+        cpu, memory = 0, 0
         for node in self.core.list_node().items:
             answer = self.core.connect_get_node_proxy_with_path(
                 node.metadata.name, "stats/summary", _preload_content=False
             )
             stats = json.loads(answer.data)
-            containers = (c for pod in stats["pods"] for c in pod.get("containers") or ())
-            total += sum(c["memory"].get("workingSetBytes", 0) for c in containers if c["name"] == container)
-        return total
+            for found in (c for pod in stats["pods"] for c in pod.get("containers") or () if c["name"] == container):
+                cpu += found["cpu"].get("usageCoreNanoSeconds", 0)
+                memory += found["memory"].get("workingSetBytes", 0)
+        return Usage(cpu / 1e9, memory)
 
     def catalog_queries(self) -> float:
         """Transactions of the catalog's database since its start. Each query of a catalog's client is one."""
@@ -292,6 +299,15 @@ class Site:
             return
         self.catalog.drop_table(name)
         self.clear(location)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Of containers that exist."""
+
+    # Since they started.
+    cpu_seconds: float
+    memory_bytes: int
 
 
 @contextmanager
@@ -422,17 +438,25 @@ def _until(holds: Callable[[], bool], otherwise: str) -> None:
 
 
 MEMORY_EVERY_SECONDS: Final = 2.0
+# Of the committer's pods and of those of runs, warm drivers among them.
+CONTAINERS: Final = ("committer", "spark")
 
 
 @contextmanager
 def costs(site: Site) -> Iterator[dict[str, float]]:
-    """What the operator costs, and the committer's memory: is filled in at the end of the block."""
+    """What the operator, the committer and the pods of runs cost: is filled in at the end of the block.
+
+    Processor time of pods that end in the block is missing.
+    """
     found: dict[str, float] = {}
-    ended, committer = threading.Event(), [0]
+    ended, peaks = threading.Event(), dict.fromkeys(CONTAINERS, 0)
 
     def look() -> None:
         while not ended.wait(MEMORY_EVERY_SECONDS):
-            committer.append(site.memory_of("committer"))
+            for name in CONTAINERS:
+                peaks[name] = max(peaks[name], site.usage_of(name).memory_bytes)
+
+    before = {name: site.usage_of(name).cpu_seconds for name in CONTAINERS}
 
     site.process.forget_peak()
     cpu, requests, queries = site.process.cpu_seconds(), site.operator_requests(), site.catalog_queries()
@@ -444,7 +468,8 @@ def costs(site: Site) -> Iterator[dict[str, float]]:
         ended.set()
         looks.join()
     found |= {
-        "committer_memory_peak_bytes": max(committer),
+        **{f"{name}_memory_peak_bytes": peak for name, peak in peaks.items()},
+        **{f"{name}_cpu_seconds": round(site.usage_of(name).cpu_seconds - before[name], 1) for name in CONTAINERS},
         "operator_cpu_seconds": round(site.process.cpu_seconds() - cpu, 1),
         "operator_memory_peak_bytes": site.process.memory_bytes(peak=True),
         "operator_api_requests": site.operator_requests() - requests,

@@ -84,6 +84,15 @@ class Copy:
 
     @property
     def dataset(self) -> Json:
+        """No run of it is due. If one is, it runs on the fake node."""
+        body = self.with_defaults
+        body["spec"]["consolidation"] = {"minBatches": MIN_BATCHES, "maxAgeSeconds": MAX_AGE_SECONDS}
+        body["spec"]["runTemplate"] = {"podTemplate": dict(POD_TEMPLATE)}
+        return body
+
+    @property
+    def with_defaults(self) -> Json:
+        """Its runs are real."""
         return {
             "apiVersion": "lethe.dev/v1beta1",
             "kind": "Dataset",
@@ -92,8 +101,6 @@ class Copy:
                 "table": {"catalog": CATALOG, "name": self.table},
                 "batchColumn": BATCH_COLUMN,
                 "buffer": {"uri": self.buffer},
-                "consolidation": {"minBatches": MIN_BATCHES, "maxAgeSeconds": MAX_AGE_SECONDS},
-                "runTemplate": {"podTemplate": dict(POD_TEMPLATE)},
             },
         }
 
@@ -211,6 +218,14 @@ def _write(site: Site, made: Template, copy: Copy) -> None:
         put_batch(site, copy, PROMOTED + number)
 
 
+def empty(site: Site, copy: Copy) -> None:
+    """Remove all batches from a buffer, but not its claim."""
+    folder = f"{copy.buffer}/"
+    for name in site.names_in(copy.buffer):
+        if name != names.CLAIM_FILE:
+            site.clear(folder + name)
+
+
 def put_batch(site: Site, copy: Copy, number: int) -> None:
     """Put a complete batch into a buffer of the fleet."""
     folder = f"{copy.buffer}/{BATCH_COLUMN}={batch_id(number)}"
@@ -225,9 +240,9 @@ def _rows(number: int) -> bytes:
     return _ROWS.setdefault(number, parquet(number))
 
 
-def apply(site: Site, copies: Iterable[Copy]) -> None:
-    """Create the Datasets, with as many connections as a GitOps controller has."""
-    in_threads(list(copies), lambda copy: site.kube.create(DATASETS, NAMESPACE, copy.dataset), "Datasets")
+def apply(site: Site, bodies: Iterable[Json]) -> None:
+    """Create Datasets, with as many connections as a GitOps controller has."""
+    in_threads(list(bodies), lambda body: site.kube.create(DATASETS, NAMESPACE, body), "Datasets")
 
 
 def in_threads(items: Sequence[Any], act: Callable[[Any], object], what: str) -> None:

@@ -79,7 +79,7 @@ def creation(site: Site, scale: OperatorScale) -> dict[str, Any]:
     site.restart()
     with costs(site) as used, Correct(site, {c.name: c for c in copies}) as correct:
         since = time.time()
-        fleet.apply(site, copies)
+        fleet.apply(site, (c.dataset for c in copies))
         created = time.time() - since
         complete = correct.wait_for(lambda: len(correct.times) == len(copies), scale.correct_within_seconds)
         took = time.time() - since
@@ -298,7 +298,7 @@ def launches(site: Site, scale: OperatorScale) -> dict[str, Any]:
     due = {c.name: began + i * 60 / scale.runs_per_minute for i, c in enumerate(chosen)}
     by_name = {c.name: c for c in chosen}
     with (
-        FakeNode(site.kube, lambda name: _empty(site, by_name.get(name))) as node,
+        FakeNode(site.kube, lambda name: fleet.empty(site, by_name[name]) if name in by_name else None) as node,
         Started(site) as started,
         costs(site) as used,
     ):
@@ -348,7 +348,7 @@ class Started(Watcher):
 
 def _only_new_batches(site: Site, copy: Copy) -> None:
     """More than any buffer has had, so that a status shows whether they are known."""
-    _empty(site, copy)
+    fleet.empty(site, copy)
     for number in range(NEW_BATCHES):
         fleet.put_batch(site, copy, fleet.PROMOTED + fleet.WAITING_AT_MOST + number)
 
@@ -384,16 +384,6 @@ def _until_over(site: Site) -> None:
 def _is_active(job: dict[str, Any]) -> bool:
     conditions = (job.get("status") or {}).get("conditions") or ()
     return not any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions)
-
-
-def _empty(site: Site, copy: Copy | None) -> None:
-    """Remove all batches from a buffer, but not its claim."""
-    if copy is None:
-        return
-    folder = f"{copy.buffer}/"
-    for name in site.names_in(copy.buffer):
-        if name != names.CLAIM_FILE:
-            site.clear(folder + name)
 
 
 def _oldest(site: Site, copy: Copy) -> float:
@@ -457,3 +447,66 @@ def _fill(subject: Subject, count: int) -> int:
 
 def _folder(subject: Subject, number: int) -> str:
     return f"{subject.buffer}/{batch_folder(producer.BATCH_COLUMN, producer.batch_id(number))}"
+
+
+BATCHES_AN_HOUR: Final = 10
+DRAINED_WITHIN_SECONDS: Final = 1800.0
+
+
+class Promoted(Watcher):
+    """When the statuses of a fleet first counted each batch, by the number of the Dataset and the order of its batches."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site.kube, DATASETS, fleet.LABEL)
+        self.times: dict[tuple[str, int], float] = {}
+
+    def take(self, change: str, body: Object) -> None:
+        if change == "DELETED":
+            return
+        name, now = body["metadata"]["name"], time.time()
+        shown = int(((body.get("status") or {}).get("batches") or {}).get("promoted", 0))
+        for number in range(shown - fleet.PROMOTED):
+            self.times.setdefault((name, number), now)
+
+
+def small(site: Site, scale: OperatorScale) -> dict[str, Any]:
+    """Many Datasets with default settings get ten small batches an hour each, evenly. A warm driver carries out their runs."""
+    copies = [Copy(i) for i in range(scale.small_datasets)]
+    site.clear_namespace()
+    site.restart()
+    made = fleet.template(site)
+    fleet.make_tables(site, made, copies)
+    fleet.in_threads(copies, lambda copy: fleet.empty(site, copy), "empty buffers")
+    fleet.apply(site, (c.with_defaults for c in copies))
+    with Correct(site, {c.name: c for c in copies}) as shown:
+        if not shown.wait_for(lambda: len(shown.observed) == len(copies), scale.correct_within_seconds):
+            raise RuntimeError("not all Datasets have a status: see the operator's log")
+    every = 3600 / BATCHES_AN_HOUR / len(copies)
+    count = round(scale.small_minutes * 60 / every)
+    put: dict[tuple[str, int], float] = {}
+    with costs(site) as used, Promoted(site) as promoted, Started(site) as started:
+        since = time.time()
+        for index in range(count):
+            number, copy = divmod(index, len(copies))
+            time.sleep(max(0.0, since + index * every - time.time()))
+            fleet.put_batch(site, copies[copy], fleet.PROMOTED + number)
+            put[copies[copy].name, number] = time.time()
+        took = time.time() - since
+        say(f"  {count:,} batches are put, {len(promoted.times):,} are promoted")
+        complete = promoted.wait_for(lambda: len(promoted.times) >= count, DRAINED_WITHIN_SECONDS)
+    cpu = {name: used[f"{name}_cpu_seconds"] / count for name in ("operator", "committer", "spark")}
+    result: dict[str, Any] = {
+        "datasets": len(copies),
+        "batches": count,
+        "batches_an_hour": round(count / took * 3600),
+        "seconds_until_all_promoted": round(max(promoted.times.values(), default=since) - since, 1),
+        "to_promoted": sorted(round(at - put[key], 1) for key, at in promoted.times.items() if key in put),
+        "datasets_with_jobs": len(started.times),
+        "cpu_seconds_per_batch": round(sum(cpu.values()), 3),
+        **{f"{name}_cpu_seconds_per_batch": round(seconds, 3) for name, seconds in cpu.items()},
+        **used,
+    }
+    say(f"  {result['cpu_seconds_per_batch']} CPU seconds for a batch")
+    if not complete:
+        result["error"] = f"{count - len(promoted.times):,} of {count:,} batches were not promoted in time"
+    return {"results": [result]}
