@@ -25,9 +25,9 @@ _HOUR: Final = 3600
 def cost(choice: Choice, cpu_hour: float, per_million_files: float, output: str) -> None:
     """Show what the runs of each Dataset have used, the dearest first, and in the end their sum.
 
-    CPU is that of drivers, warm drivers and committers, without executors. FILES are those that they wrote, GIB what
-    consolidations added and vacuums rewrote. With prices, COST is for CPU and a request for each file. SINCE is the first run
-    that was counted.
+    CPU is that of drivers, warm drivers and committers, and the cores of executors for as long as these were there. FILES are
+    those that runs wrote, GIB what consolidations added and vacuums rewrote. With prices, COST is for CPU and a request for each
+    file. SINCE is the first run that was counted.
     """
     with connected(choice) as at:
         datasets = at.kube.list(DATASETS, at.namespace)
@@ -51,7 +51,8 @@ def rows(used: Mapping[str, RunUsage], prices: tuple[float, float]) -> Iterator[
     if len(used) > 1:
         total = RunUsage(
             runs=sum(u.runs or 0 for u in used.values()),
-            cpu_seconds=sum(map(_cpu, used.values())),
+            cpu_seconds=sum(u.cpu_seconds or 0 for u in used.values()),
+            executor_cpu_seconds=sum(u.executor_cpu_seconds or 0 for u in used.values()),
             files=sum(u.files or 0 for u in used.values()),
             bytes=sum(u.bytes or 0 for u in used.values()),
         )
@@ -66,7 +67,7 @@ def _row(name: str, usage: RunUsage, prices: tuple[float, float]) -> list[str]:
 
 
 def _cpu(usage: RunUsage) -> int:
-    return usage.cpu_seconds or 0
+    return (usage.cpu_seconds or 0) + (usage.executor_cpu_seconds or 0)
 
 
 def _price(usage: RunUsage, prices: tuple[float, float]) -> float:

@@ -107,6 +107,8 @@ def test_a_run_survives_the_loss_of_an_executor(cluster: Cluster, story: Cluster
     assert story.lake.rows(story.table) == story.expected
     assert ended_phases(story) == {"Succeeded"}
     assert len(set(story.jobs()) - before) <= 2  # the batches may have been listed in two steps
+    usage = cluster.get(story.dataset)["status"]["usage"]
+    assert usage["executorCpuSeconds"] > 0, usage  # also of the one that was killed
 
 
 def test_a_vacuum_plans_first_and_then_starts_executors(

@@ -142,6 +142,8 @@ def _usage(
         runs=(before.runs or 0) + len(names),
         # Rounded up, so that many short runs are not free.
         cpu_seconds=(before.cpu_seconds or 0) + math.ceil(sum(r.cpu_seconds for r in results)),
+        executor_cpu_seconds=(before.executor_cpu_seconds or 0)
+        + math.ceil(sum(r.executor_cpu_seconds for r in results)),
         files=(before.files or 0) + sum(files for files, _ in written),
         bytes=(before.bytes or 0) + sum(size for _, size in written),
     )

@@ -305,6 +305,7 @@ class RunResult(Recorded):
     ledger_files_removed: int = 0
     version: str = ""  # of the process that reports it (`lethe.version`); "": a version that does not report it
     cpu_seconds: float = 0.0  # what its process and those it started used since their last result, or their start
+    executor_cpu_seconds: float = 0.0  # how long its executors were there, for each of their cores
     not_tracked: str = ""  # why the table of batches does not contain this run; "": it does, or there is no such table
 
     @property

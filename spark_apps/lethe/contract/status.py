@@ -458,6 +458,8 @@ class RunUsage(ApiModel):
     """Attempts that ended, also failed ones."""
     cpu_seconds: int | None = None
     """Processor time of drivers, warm drivers and committers, without executors."""
+    executor_cpu_seconds: int | None = None
+    """How long executors were there, for each of their cores."""
     files: int | None = None
     """Data files that they wrote."""
     bytes: int | None = None

@@ -119,6 +119,7 @@ def _work(
         done, code = progress.failed(spec, error), error.exit_code
     if session is not None:
         session.close()
+        done = done.model_copy(update={"executor_cpu_seconds": session.executor_core_seconds})
     return RunEnd(code, _deliver(spec, done, reporter, invocation.environ, code))
 
 

@@ -33,7 +33,6 @@ from lethe_spark.run.kube import DRIVER, PodApi
 from lethe_spark.run.launching import QUICK_START, lacks_iceberg, launch_confs, with_java_options
 from lethe_spark.run.progress import Reporter
 from lethe_spark.sql import rest_servers
-from lethe_spark.sql import rest_servers as folder_server
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +76,7 @@ def make_session(catalog: str, confs: Mapping[str, str] | None = None, fresh: bo
         session = session.newSession()
         activate(session)
     if catalogs.is_folder(properties):
-        settings = folder_server.serve(session, catalog, properties)
+        settings = rest_servers.serve(session, catalog, properties)
     _require_client(session, catalog, properties)
     for key, value in settings.items():
         session.conf.set(key, value)
@@ -217,6 +216,11 @@ class RunSession:
         """Stop the observation of executors. The session remains."""
         if self.monitor is not None:
             self.monitor.close()
+
+    @property
+    def executor_core_seconds(self) -> float:
+        """How long executors were there, for each of their cores. Final after `close`."""
+        return self.monitor.tracker.core_seconds if self.monitor is not None else 0.0
 
     def error(self, error: Exception) -> Exception:
         """The cause of a failure of the run."""

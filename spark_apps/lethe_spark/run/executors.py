@@ -125,6 +125,8 @@ class SeenExecutor:
     active: bool
     why: str = ""
     """Why it ended; "": it has not, or Spark does not know."""
+    seconds: float = 0.0
+    """From its registration until its end, or until now."""
 
 
 def seen(context: SparkContext) -> list[SeenExecutor]:
@@ -133,13 +135,22 @@ def seen(context: SparkContext) -> list[SeenExecutor]:
     if jsc is None:
         return []
     executor_list = jsc.sc().statusStore().executorList(False)
+    now = time.time()
     executors = []
     for n in range(executor_list.size()):
         executor = executor_list.apply(n)
         if executor.id() == "driver":
             continue
-        reason = executor.removeReason()
-        executors.append(SeenExecutor(executor.id(), executor.isActive(), reason.get() if reason.isDefined() else ""))
+        reason, removed = executor.removeReason(), executor.removeTime()
+        ended = removed.get().getTime() / 1000 if removed.isDefined() else now
+        executors.append(
+            SeenExecutor(
+                executor.id(),
+                executor.isActive(),
+                reason.get() if reason.isDefined() else "",
+                max(0.0, ended - executor.addTime().getTime() / 1000),
+            )
+        )
     return executors
 
 
@@ -169,6 +180,7 @@ class ExecutorTracker:
         self._none_since: float | None = None
         self._probed: float | None = None
         self._refused = ""
+        self._seconds: dict[str, float] = {}
 
     def update(self, executors: Sequence[SeenExecutor], open_tasks: int) -> ExecutorState:
         """Judge the executors now.
@@ -177,6 +189,7 @@ class ExecutorTracker:
             open_tasks: The number of tasks of the active jobs that have not ended.
         """
         now = self.clock()
+        self._seconds |= {e.id: e.seconds for e in executors}
         running = sum(e.active for e in executors)
         lost = [e for e in executors if not e.active and not e.why.startswith(RELEASED)]
         needed = running < self.planned and open_tasks > running * self.cores
@@ -196,6 +209,11 @@ class ExecutorTracker:
             planned=self.planned, running=running, lost=len(lost), message="; ".join(parts)[: 3 * MESSAGE_AT_MOST]
         )
         return self.state
+
+    @property
+    def core_seconds(self) -> float:
+        """How long executors were there, for each of their cores."""
+        return round(sum(self._seconds.values()) * self.cores, 3)
 
     def why_none(self) -> str:
         """Why no executor has started, as far as it is known."""
@@ -252,22 +270,28 @@ class ExecutorMonitor:
         self._thread.start()
 
     def close(self) -> None:
-        """End the reports, and wait for the thread for at most three intervals."""
+        """Look at the executors once more and end the reports. Waits for the thread for at most three intervals."""
         self._closed.set()
         if self._thread.is_alive():
             self._thread.join(timeout=INTERVAL_SECONDS * 3)
 
     def _watch(self) -> None:
-        while not self._closed.wait(INTERVAL_SECONDS):
-            try:
-                done, total = running_tasks(self._context)
-                self._reporter.executors(self.tracker.update(seen(self._context), total - done))
-            except Exception as e:  # the JVM may be shutting down
-                log.debug("the executors cannot be observed: %s", type(e).__name__)
-                continue
-            if self.tracker.starved:
+        closed = False
+        while not closed:
+            closed = self._closed.wait(INTERVAL_SECONDS)
+            if self._look() and self.tracker.starved and not closed:
                 self.starved = True
                 self._on_starved()
+
+    def _look(self) -> bool:
+        """Whether the executors could be observed."""
+        try:
+            done, total = running_tasks(self._context)
+            self._reporter.executors(self.tracker.update(seen(self._context), total - done))
+        except Exception as e:  # the JVM may be shutting down
+            log.debug("the executors cannot be observed: %s", type(e).__name__)
+            return False
+        return True
 
 
 def refusal_of(api: PodApi | None, template: Path, confs: Mapping[str, str]) -> str:

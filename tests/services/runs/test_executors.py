@@ -75,6 +75,15 @@ def test_the_api_server_is_asked_at_most_once_a_minute() -> None:
     assert asked == [1020, 1080]
 
 
+def test_the_cores_of_executors_count_for_as_long_as_these_were_there() -> None:
+    tracker = a_tracker(Clock())  # of two cores
+
+    tracker.update([SeenExecutor("1", True, seconds=10), SeenExecutor("2", True, seconds=4)], 0)
+    tracker.update([SeenExecutor("2", False, DELETED, seconds=6), SeenExecutor("3", True, seconds=1)], 0)
+
+    assert tracker.core_seconds == 2 * (10 + 6 + 1)
+
+
 def test_lost_executors_are_reported_and_released_ones_are_not() -> None:
     tracker = a_tracker(Clock())
     gone = [SeenExecutor("1", False, DELETED), SeenExecutor("2", False, "Executor killed by driver.")]
