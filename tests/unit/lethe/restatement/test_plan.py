@@ -299,6 +299,22 @@ def _operation(changes: dict[str, Any]) -> dict[str, Any]:
     return {"operation": Operation(changes["operation"])} if "operation" in changes else {}
 
 
+def test_a_replacement_that_another_tool_brought_back_after_a_rollback_is_not_added_again() -> None:
+    """Its rows are there, and its request is not. Of change data nobody knows which older rows had its keys."""
+    request = a_replay(by="A2")
+    by_keys = request.model_copy(update={"replacement": _keyed("a")})
+    ledger = a_ledger(batches=[a_batch("A"), a_batch("A2", restatement=request.key)])
+
+    planned = plan(ledger, request)
+    with pytest.raises(InputError, match="'A2' is already in the table") as refused:
+        plan(ledger, by_keys)
+
+    assert not planned.add_replacement
+    assert planned.result.replacement_withheld is None
+    assert batch_states(apply(ledger, planned.delta)) == {"A": "replaced", "A2": "promoted"}
+    assert (by_keys.key, refused.value.reason) == (request.key, "ReplacementAlreadyPromoted")
+
+
 # --- change data ----------------------------------------------------------------------------------------------------
 def test_changes_add_their_batch_and_remember_how_many_older_rows_went() -> None:
     """They take back no batch but those that are named, and owe the bytes only if that is asked for."""

@@ -327,6 +327,17 @@ def test_the_request_says_which_batches_no_run_has_searched() -> None:
     assert "Not searched" not in message(document(decided(quiet, children={"b": "verified"}).status), "Erased")
 
 
+@pytest.mark.parametrize(
+    ("number", "named"), [(3, "c (1 held, 0 refused). They"), (4, "c (1 held, 0 refused) and 1 more. They")]
+)
+def test_at_most_three_datasets_with_batches_that_are_not_searched_are_named(number: int, named: str) -> None:
+    held = [dataset(name, status={"batches": {"held": 1}}) for name in "abcd"[:number]]
+
+    shown = message(document(decided(*held, children=dict.fromkeys("abcd"[:number], "hidden")).status), "Erased")
+
+    assert named in shown
+
+
 def test_it_is_deleted_some_time_after_it_is_verified() -> None:
     final = verified(request(), decided(A, children={"a": "verified"}), _erasure(), NOW)
     asked = replace(request(status=final), spec=request(ttlSecondsAfterFinished=60).spec)
