@@ -23,6 +23,10 @@ class ReceivedSpan:
     attributes: Mapping[str, str | int]
     events: tuple[str, ...]
     error: str  # the description of its status; "": none
+    # By time.time, as those of the events.
+    began: float
+    ended: float
+    event_times: tuple[float, ...]
 
 
 @dataclass
@@ -87,6 +91,9 @@ def _spans(request: ExportTraceServiceRequest) -> Iterator[ReceivedSpan]:
                     _values(s.attributes),
                     tuple(e.name for e in s.events),
                     s.status.message,
+                    s.start_time_unix_nano / 1e9,
+                    s.end_time_unix_nano / 1e9,
+                    tuple(e.time_unix_nano / 1e9 for e in s.events),
                 )
 
 

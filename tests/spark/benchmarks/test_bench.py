@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import compactors, consolidation, deletes, formats, report, rivals, row_groups, vacuum
+from bench import compactors, consolidation, deletes, formats, report, rivals, row_groups, stream, vacuum
 
 ROOT = Path(__file__).parents[3]
 
@@ -71,6 +71,19 @@ def test_the_benchmark_of_formats_reads_all_rows_by_each_program_at_a_tiny_scale
     assert {r["program"] for r in results} == set(formats.PROGRAMS)
     assert {r["input"] for r in results} == set(formats.INPUTS)
     assert all(r["cpu_seconds"]["all"] for r in results)
+
+
+@pytest.mark.long
+def test_the_benchmark_of_the_operator_on_one_machine_finds_all_rows_and_all_time_at_a_tiny_scale(
+    tmp_path: Path,
+) -> None:
+    document = measured("stream", tmp_path)
+
+    ways = {r["way"]: r["seconds"] for r in document["parts"]["local"]["results"]}
+    stages = {r["stage"]: r["seconds"] for r in document["parts"]["stages"]["results"]}
+    assert stages["run: Writing"] > 0
+    assert sum(stages.values()) == pytest.approx(ways[stream.OPERATOR], abs=1)
+    assert all(g["measured"] is not None for g in document["goals"])
 
 
 @pytest.mark.long
