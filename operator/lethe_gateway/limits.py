@@ -1,10 +1,10 @@
-"""Limits on rates and on numbers at the same time, for each caller and for all. Pure: `now` is given, in monotonic seconds.
+"""Limits on rates and on numbers at the same time, for each caller and for all, and metrics. I/O: the port of metrics.
 
-The numbers of callers that are remembered are bounded: the one that was seen longest ago is forgotten, with a full allowance.
+Limits are pure: `now` is given, in monotonic seconds. The number of callers that are remembered is bounded: the one that was
+seen longest ago is forgotten, with a full allowance.
 
-Prometheus metrics of the gateway: requests by declared route. I/O: a port.
-
-The port is not that of the API, so a client that reads metrics needs no token, and a client of the API cannot read them.
+The metrics count requests by declared route. Their port is not that of the API, so a client that reads metrics needs no token,
+and a client of the API cannot read them.
 """
 
 import math

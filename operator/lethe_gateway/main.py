@@ -1,7 +1,4 @@
-"""The process: settings, clients, the server. I/O.
-
-The HTTP server: uvicorn, with limits on slow and idle clients. I/O.
-"""
+"""The process: settings, clients, and uvicorn as the server, with limits on slow and idle clients. I/O."""
 
 import asyncio
 import logging

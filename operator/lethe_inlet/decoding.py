@@ -1,8 +1,7 @@
-"""Turns messages into rows of a table, one message a row. I/O: asks a schema registry, and lets a process of its own decode.
+"""Turns messages into rows of a table, one message a row. I/O: a schema registry over HTTP; a process of its own decodes.
 
-Invariant: a value is never changed. A message that is not exactly a row of the table is refused, and the others are not.
-
-Schemas of a schema registry that speaks Confluent's protocol. I/O: HTTP.
+Invariant: a value is never changed. A message that is not exactly a row of the table is refused, and the others are not. The
+registry speaks Confluent's protocol.
 """
 
 import io

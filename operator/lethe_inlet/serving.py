@@ -1,10 +1,7 @@
-"""Serves all Datasets of a namespace that have a source: one thread for each. I/O: the API server.
+"""Serves all Datasets of a namespace that have a source, with one thread for each, and its metrics. I/O: the API server, a port.
 
-It reads Datasets, and writes `status.source` of each. The operator makes a condition of it.
-
-Prometheus metrics of the inlet: which sources are being read. I/O: a port.
-
-The operator has the lag and the counts of each source, because the Dataset's status shows them.
+It reads Datasets, and writes `status.source` of each. The operator makes a condition of it, and has the lag and the counts of
+each source as metrics. The inlet's own metrics say which sources are being read.
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""The settings of the inlet, from environment variables. Pure.
-
-The Kafka clusters that an administrator has configured, from `kafka.yaml` of a Secret. I/O: reads the file.
-"""
+"""The inlet's settings, and the Kafka clusters in `kafka.yaml` of an administrator's Secret. I/O: that file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

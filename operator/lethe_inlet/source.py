@@ -1,16 +1,12 @@
-"""Reads the topics of one Dataset, epoch by epoch. I/O: Kafka, the buffer, the table.
+"""Reads the topics of one Dataset, epoch by epoch, and writes their batches into the buffer. I/O: Kafka, the buffer, the table.
 
-An epoch has four steps: read messages, record the epoch in the log, write its batches, record that it is complete. A process that
-ends between them leaves an epoch whose offsets are fixed; the next process reads those offsets again and writes the same batches.
+An epoch has four steps: read messages, record the epoch in the log, write its batches, record that it is complete. A process
+that ends between them leaves an epoch whose offsets are fixed; the next process reads those offsets again and writes the same
+batches.
 
-Writes the batches of an epoch into the buffer. I/O: the object store.
-
-Invariant: nothing that exists is overwritten. A batch is complete when `_SUCCESS` is there, which is written last.
-
-The epoch log in `_inlet/` of a buffer. I/O: the object store of the buffer.
-
-Invariant: of two processes that write the same epoch only one succeeds, and the other one reads it. So each offset is part of one
-batch, however many processes read the topic.
+Invariants: of two processes that write the same epoch to the log in `_inlet/`, only one succeeds, and the other one reads it. So
+each offset is part of one batch, however many processes read the topic. In the buffer, nothing that exists is overwritten, and a
+batch is complete when `_SUCCESS` is there, which is written last.
 """
 
 import io

@@ -1,8 +1,7 @@
-"""`lethe logs`: the log of a run, from its driver's pod, or from the folder of `lethe local`. I/O.
+"""`lethe logs`, and waiting for a Restatement or a vacuum while its progress is shown. I/O.
 
-Each attempt of a run is an object with a name of its own, and a pod.
-
-Waits for a Restatement or a vacuum, and shows its progress. I/O.
+Each attempt of a run is an object with a name of its own, and a pod. The log is that of the driver's pod, or a file in the
+folder of `lethe local`.
 """
 
 import shlex

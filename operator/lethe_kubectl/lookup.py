@@ -1,10 +1,7 @@
-"""Finds the resource that a user names. The choice is pure; the reading is I/O.
+"""Finds what a user names: resources, the table of a Dataset, and the catalogs with which this machine opens it. I/O.
 
-Finds the table of a Dataset, and the catalogs with which this machine opens it. I/O.
-
-The names of resources that a shell completes. I/O: one short request; without an answer there are no names, and no message.
-
-Options that several commands have. I/O: none.
+Also the options that several commands have, and the names that a shell completes: these cost one short request, and without an
+answer there are no names, and no message.
 """
 
 import os

@@ -1,9 +1,4 @@
-"""The rows of `lethe status`. Pure.
-
-The rows of `lethe runs`. Pure.
-
-Whether the vacuum that a user waits for has ended, by the status of its Dataset. Pure.
-"""
+"""The rows of `lethe status` and `lethe runs`, and whether the vacuum that a user waits for has ended. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

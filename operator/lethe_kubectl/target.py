@@ -1,9 +1,7 @@
-"""Which API server the commands talk to. I/O.
+"""Which API server the commands talk to, and where the gateway is. I/O: reads configurations and the token.
 
-The rule: 1. --dir, --kubeconfig or --context. 2. The variable KUBECONFIG. 3. `lethe local`, if it runs in LETHE_LOCAL or
-~/.lethe. 4. ~/.kube/config. `kubectl lethe` skips 3. `lethe status` prints the choice.
-
-Where the gateway is, as the command line says it. I/O: reads the token.
+The rule for the API server: 1. --dir, --kubeconfig or --context. 2. The variable KUBECONFIG. 3. `lethe local`, if it runs in
+LETHE_LOCAL or ~/.lethe. 4. ~/.kube/config. `kubectl lethe` skips 3. `lethe status` prints the choice.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""What a resource waits for, and the next command. Pure.
-
-The next step of a user for each reason of a condition. Pure.
-"""
+"""What a resource waits for, and the next step of a user for each reason of a condition, as a command. Pure."""
 
 import re
 import shlex

@@ -1,14 +1,8 @@
-"""Admits a document of a resource definition, or says what is wrong with it, as the Kubernetes API server does. Pure.
+"""Admits a document of a resource definition, or says what is wrong with it, in the words of the Kubernetes API server. Pure.
 
-What is wrong with a document, by the OpenAPI part of its schema, in the words of the Kubernetes API server. Pure.
-
-The CEL rules of a schema (x-kubernetes-validations), evaluated as the Kubernetes API server does. Pure.
-
-A rule that names `oldSelf` applies only to an update, and only where the old document has a value at the same path.
-
-Unknown fields and defaults of a document, by its structural schema. Pure.
-
-A resource definition (CRD), as far as it says which documents are valid. Pure.
+It reads of a definition (CRD) what says which documents are valid. The OpenAPI part of the schema gives types, defaults and
+unknown fields. CEL rules (x-kubernetes-validations) are evaluated as the API server does: one that names `oldSelf` applies only
+to an update, and only where the old document has a value at the same path.
 """
 
 import copy

@@ -1,9 +1,4 @@
-"""Requests of the commands to a running `lethe local up`. I/O.
-
-Reads the YAML files that a command applies. I/O: files, standard input.
-
-The commands of `lethe local`. I/O.
-"""
+"""The commands of `lethe local`, their requests to a running `lethe local up`, and the YAML files that they apply. I/O."""
 
 import json
 import sys

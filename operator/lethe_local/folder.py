@@ -1,7 +1,4 @@
-"""The folder of `lethe local`: its state, credentials, logs and lock. I/O: files.
-
-Reads the logs of runs, and of the processes that always run, in the folder of `lethe local`. I/O: files.
-"""
+"""The folder of `lethe local`: its state, credentials, lock, and the logs of all processes. I/O: files."""
 
 import datetime
 import fcntl

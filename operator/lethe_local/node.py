@@ -1,11 +1,9 @@
 """Runs Jobs as processes, as the Job controller and the kubelet do with pods. I/O: processes, files, the store.
 
-The process of a pod: started in a group of its own, stopped by SIGTERM and then SIGKILL. I/O: processes.
+The process of a pod starts in a group of its own, and is stopped by SIGTERM and then SIGKILL. It may start others in groups of
+their own, as the warm driver does with its Spark session. On Linux they are found by a variable that each process inherits.
 
-A process may start others in groups of their own, as the warm driver does with its Spark session. On Linux they are found by a
-variable that each process inherits.
-
-The volumes of a pod as files in a folder, and what its paths become. Pure, apart from writing the files.
+The volumes of a pod are files in a folder, and paths in its environment are changed to these.
 """
 
 import base64

@@ -1,8 +1,6 @@
-"""Answers probes: /healthz, whether the process works, and /readyz, whether it acts or could take over. I/O: a port.
+"""Answers probes: /healthz, whether watches and the work queue work, and /readyz, whether the process acts or could. I/O: a port.
 
-Whether the operator's watches and its work queue still work. Pure, apart from the given clock.
-
-If not, Kubernetes restarts the operator. A restart loses nothing.
+If they do not work, Kubernetes restarts the operator. A restart loses nothing.
 """
 
 from collections.abc import AsyncIterator, Callable

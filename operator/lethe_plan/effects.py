@@ -1,8 +1,7 @@
-"""Gathers what the effects of a plan depend on. I/O: the API server, catalogs and stores, reads only.
+"""Gathers what the effects of a plan depend on, as values that become `Observation`s. I/O: only reads.
 
-Which columns spec.schemaEvolution would add for the batches that wait. I/O: reads the footers of some files.
-
-What effects depend on: the resources of a namespace after the apply, tables and buffers. Values that become `Observation`s.
+That is: the resources of a namespace after the apply, tables and buffers, and the footers of some files, for the columns that
+spec.schemaEvolution would add.
 """
 
 from collections.abc import Callable, Mapping, Sequence

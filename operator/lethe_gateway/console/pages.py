@@ -1,8 +1,6 @@
-"""Pages from templates, and the headers that every page has. I/O: templates, which are read once.
+"""Makes pages from templates, with the headers that every page has, and reads forms. I/O: templates, which are read once.
 
 A page works without JavaScript. With it, the part `#live` of a page that shows something in progress is fetched again.
-
-Reads forms. I/O: the body of a request.
 """
 
 import hashlib

@@ -1,11 +1,8 @@
-"""The sessions of the console, and protection against forged forms.
+"""The console's sessions, protection against forged forms, and where a request comes from. Pure, apart from Starlette.
 
-The caller's token is in a cookie, or in a header of an authenticating proxy. Pure, apart from Starlette's values.
-
-The cookie contains the token itself, so no replica remembers anything. Scripts cannot read it, and browsers send it only with
-requests that come from the console's own pages. The API under /v1 does not accept it.
-
-Where a request comes from. Pure.
+The caller's token is in a cookie, or in a header of an authenticating proxy. The cookie contains the token itself, so no replica
+remembers anything. Scripts cannot read it, and browsers send it only with requests that come from the console's own pages. The
+API under /v1 does not accept it.
 """
 
 import hashlib

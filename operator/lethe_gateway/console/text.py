@@ -1,7 +1,4 @@
-"""How values are written on a page. Pure.
-
-The geometry of charts, as numbers for SVG attributes. Pure.
-"""
+"""How values are written on a page, and the geometry of charts as numbers for SVG attributes. Pure."""
 
 import unicodedata
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,7 @@
-"""Identity by TokenReview, rights by SubjectAccessReview. I/O: the API server, as the gateway's own ServiceAccount.
+"""Who a caller is, and what they may do. I/O: the API server, as the gateway's own ServiceAccount; a file.
 
-Identity for `lethe local`: one token, in a file that only its owner can read. Its owner may do everything. I/O: the file.
+On a cluster, a TokenReview gives the identity and a SubjectAccessReview the rights. `lethe local` has one token, in a file that
+only its owner can read, and its owner may do everything.
 """
 
 import hmac

@@ -1,15 +1,8 @@
-"""Reads resources from the API server in the name of a caller. I/O.
+"""Reads and changes resources in the API server in the name of a caller. I/O.
 
-The API server decides what the caller may read. What it forbids looks as if it did not exist.
-
-Pages of what resources contain, filtered, over the pages of the API server.
-
-Pure, apart from the reader that is given. The API server cannot filter by fields of specs, so a page may need several of its
+The API server decides what the caller may read and change; the gateway's own ServiceAccount has no rights on resources. What it
+forbids to read looks as if it did not exist. It cannot filter by fields of specs, so a filtered page may need several of its
 pages.
-
-Changes resources in the API server in the name of a caller. I/O.
-
-The API server decides what the caller may change. The gateway's own ServiceAccount has no rights on resources.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

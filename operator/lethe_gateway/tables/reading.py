@@ -1,8 +1,6 @@
-"""Reads an index. I/O: SQLite.
+"""Reads and writes an index of a table. I/O: SQLite, and files of tables.
 
 A page walks one index of the file in its order and stops when it is full, so its cost does not depend on where it begins.
-
-Writes an index: rows of data files, and parts of a ledger, as they change. I/O: SQLite, and files of tables.
 
 A refresh is one transaction. It reads only files that the index has not read: data files and chunks of ledgers never change.
 """

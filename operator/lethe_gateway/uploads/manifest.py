@@ -1,17 +1,15 @@
-"""What an upload consists of, and where it is in the buffer. Pure.
+"""What an upload consists of, where it is in the buffer, and what routes and the store of uploads exchange. Pure.
 
 The record of an upload is in the buffer itself, so all replicas see the same. Its objects, all written with put-if-absent:
 
 - `_uploads/<upload>/manifest.json`: the batch and its files. Who creates it opens the upload.
 - `_uploads/<upload>/<opening>.outcome`: `complete` or `abandoned`. Who creates it decides.
-- `_uploads/<upload>/<opening>.published`: the batch of a complete upload is, or was, in the buffer. Before that, nobody is told
+- `_uploads/<upload>/<opening>.published`: the batch of a complete upload is, or was, in the buffer. Before that, no answer says
   that the upload is complete.
 - `_uploads/<upload>/<opening>.<n>.multipart`: the store's id of the multipart upload of file n.
 - `_uploads/<upload>/<opening>.data`: the file of a batch that is one file, until the upload is complete.
 
 `<upload>` is derived from the batch id, so there is one upload of a batch at a time; `<opening>` is new each time it is opened.
-
-What routes and the store of uploads exchange. Pure.
 """
 
 import hashlib

@@ -1,20 +1,13 @@
-"""Reads and writes the records of uploads. I/O: the object store.
+"""The records and files of uploads: opens and counts uploads, compares checksums, and completes batches. I/O: the buffer's store.
 
-Everything is written with put-if-absent, so replicas need no lock, and a second client sees what the first one has written.
+Records are written with put-if-absent, so replicas need no lock, and a second client sees what the first one has written.
 
-Limits the number of open uploads of a Dataset and of a caller. I/O: the object store, when a limit seems to be reached.
-
-Each process counts what it opens and ends. Before it refuses an upload, it looks at the store, which shows what other processes
-opened and ended. So counting costs one listing when a buffer is used for the first time, and when a limit is near.
-
-Which files of an upload are in the store. I/O: the object store of the buffer.
-
-Compares the content of files with their checksums. I/O: the object store of the buffer.
+The number of open uploads of a Dataset and of a caller is limited. Each process counts what it opens and ends. Before it refuses
+an upload, it looks at the store, which shows what other processes opened and ended. So counting costs one listing when a buffer
+is used for the first time, and when a limit is near.
 
 A store that keeps the SHA-256 of an object, as S3 does for an object that was sent with one, is asked for it. Other objects are
 read. What was found is remembered by URI and ETag, so a completion that took too long continues when it is repeated.
-
-Brings the batch of a completed upload into the buffer. I/O: the object store of the buffer, and its table.
 
 A caller that finds that an upload was decided to be complete calls `finish`: the request that decided it may have been
 interrupted at any step. Only when the batch is complete in the buffer, or the ledger shows that it was, `finish` notes so, and

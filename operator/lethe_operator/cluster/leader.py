@@ -1,13 +1,10 @@
-"""Decides whether this process acts. I/O, in two threads.
+"""Decides whether this process acts, and holds the Leases that this depends on. I/O, in two threads.
 
-It acts if it leads its release, has caught up with the API server, and its release holds the Lease of the namespace.
+It acts if it leads its release, has caught up with the API server, and its release holds the Lease of the namespace. The Lease
+of the release is renewed in a thread of its own: neither a long listing nor an unavailable namespace delays it. What follows
+from it is done in the other thread.
 
-The Lease of the release is renewed in a thread of its own: neither a long listing nor an unavailable namespace delays it. What
-follows from it is done in the other thread.
-
-Holds Leases: that of the release, which its leader holds, and that of each watched namespace, which one release holds. I/O.
-
-Each write carries the version that was read: of two operators that take a Lease at the same moment, only one succeeds.
+Each write of a Lease carries the version that was read: of two operators that take it at the same moment, only one succeeds.
 """
 
 import logging

@@ -1,6 +1,7 @@
-"""Writes statuses through the subresource, as one merge patch, and only if something changed. I/O.
+"""Writes statuses, and posts Kubernetes Events about Lethe's resources. I/O.
 
-Posts Kubernetes Events about Lethe's resources. I/O. A failure to post is only logged.
+A status is written through the subresource, as one merge patch, and only if something changed. A failure to post an event is
+only logged.
 """
 
 import logging

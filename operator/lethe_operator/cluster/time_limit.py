@@ -1,10 +1,8 @@
-"""Calls that may hang, with a time limit. I/O: threads.
+"""Calls that may hang, with a time limit, and messages about their errors without secrets. I/O: threads.
 
 A service that hangs must not block anything else. A thread cannot be killed, so a call that exceeds its time continues in the
 background, and the same call is not started again before it returns. Each service has a limited number of threads: if it hangs,
 these threads hang, and further calls of this service fail at once.
-
-Messages about errors of catalogs and stores, without secrets. Pure.
 
 The message of a library may contain a URI with a password or a key. Everything that looks like a secret is removed.
 """

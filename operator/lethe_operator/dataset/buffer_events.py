@@ -1,10 +1,8 @@
-"""Reads the queue of one buffer's event notifications, in windows. I/O, in its own thread.
+"""Reads the queues of event notifications of buffers, in windows, each queue in its own thread. I/O.
 
 Invariant: a message is deleted only when the ledger of a commit, or the buffer, shows that it will have no further effect. Until
 then it is in flight; after its visibility timeout it comes again and is treated like a new one. Promotion does not depend on
 notifications: a listing finds batches without one.
-
-Reads the queues of event notifications, each in its own thread, in parallel with listings and reconciles. I/O.
 """
 
 import logging

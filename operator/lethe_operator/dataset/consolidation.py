@@ -1,6 +1,6 @@
-"""When buffered batches are moved into the table, and which ones. Pure.
+"""When buffered batches are moved into the table, and which ones; and when a run re-anchors a bare head. Pure.
 
-When a run re-anchors a bare head, so that the expiry of older snapshots by other writers cannot lose its ledger. Pure.
+Re-anchoring makes sure that the expiry of older snapshots by other writers cannot lose the ledger.
 """
 
 from collections.abc import Collection, Sequence

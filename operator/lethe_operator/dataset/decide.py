@@ -4,8 +4,7 @@
 - Restatements go before consolidation, but not twice before the same batches.
 - A vacuum, and Reverts, Undos and Erases by the committer, which change only metadata, may run at the same time as either.
 
-Whether only a change, or a rare look, can find something to do for a Dataset, so that the time between its reconciles grows.
-Pure.
+It also says whether only a change, or a rare look, can find something to do, so that the time between reconciles grows.
 """
 
 from collections import Counter

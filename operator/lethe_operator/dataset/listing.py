@@ -1,22 +1,18 @@
-"""Lists buffers in threads, while reconciles continue with the digest of the previous listing. I/O.
+"""Lists buffers in threads, the most due one first; reconciles continue with the digest of the previous listing. I/O.
 
-A reconcile waits for the listing of a small buffer, but not for that of a large one. Between reconciles, `listing_schedule` says
-which buffer is listed, and a Dataset is reported if its buffer has changed. A thread cannot be killed: a listing that is no
-longer needed ends at its next object.
+A reconcile waits for the listing of a small buffer, but not for that of a large one. A Dataset is reported if its buffer has
+changed. A thread cannot be killed: a listing that is no longer needed ends at its next object.
 
-Finds tables at and above buffers, and shares what it finds between buffers of the same parent folders. I/O.
-
-10,000 buffers below one folder have the same parents. If a folder holds no table, that counts for a while and for all of them; if
-it holds one, it is checked again each time, so that the removal of the table is noticed at once.
-
-Decides which buffer is listed next, and how long it rests afterwards. Pure: the caller gives the time.
+The schedule is pure, and is given the time:
 
 - A buffer that has just changed is listed again soon. While nothing changes, its pauses grow to that of an idle buffer.
 - The pauses of idle buffers follow from the cost of all listings, so that together they keep within a budget. Expensive listings
   are rarer than cheap ones: pauses in proportion to the square root of the cost have the smallest mean within the budget.
 - The longest overdue buffer is next. Urgent ones go first. Each store has a limited number of listings at the same time.
 
-What is known of a buffer, and what a listing of it depends on. Values; `Listings` changes them under its lock.
+Tables at and above buffers are found as well, and what was found is shared: 10,000 buffers below one folder have the same
+parents. If a folder holds no table, that counts for a while and for all of them; if it holds one, it is checked again each time,
+so that the removal of the table is noticed at once.
 """
 
 import heapq

@@ -1,13 +1,8 @@
 """Asks the catalogs periodically for the metadata pointers of all tables that the operator observes. I/O: a thread per catalog.
 
 A pointer is the location of a table's current metadata file. While it is unchanged, so is the table. A changed pointer, which is
-a commit of any writer, is reported, so an idle Dataset needs no request of its own.
-
-Each catalog has its own thread: one that hangs does not delay the others.
-
-The catalogs that the operator has open. I/O.
-
-Asks catalogs for the current metadata locations of tables. I/O.
+a commit of any writer, is reported, so an idle Dataset needs no request of its own. A catalog that hangs does not delay the
+others.
 
 - SQL: one query for up to a thousand tables.
 - REST: a request for each table, with If-None-Match if the server gave an ETag. An unchanged table is answered by 304.

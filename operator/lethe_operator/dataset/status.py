@@ -1,6 +1,4 @@
-"""The status of a Dataset. Pure.
-
-What a Dataset's status says about its source. Pure.
+"""The status of a Dataset, with what it says about its source. Pure.
 
 The inlet writes `status.source`; the operator leaves it as it is, and makes the condition SourceRead of it.
 """

@@ -3,10 +3,8 @@
 Facts and ledger are cached by metadata location, whose content never changes. While the polled pointer of a table is that of the
 cached view, observing the table costs nothing.
 
-Reads what decisions need of a ledger: its statistics, and the entries with the keys that they may look up. I/O.
-
-A ledger may have a million entries in many files, so the operator never reads all of it. Decisions get plain values, so they need
-no I/O.
+A ledger may have a million entries in many files, so the operator never reads all of it: only its statistics, and the entries
+with the keys that decisions may look up. Decisions get plain values, so they need no I/O.
 """
 
 import logging

@@ -1,11 +1,10 @@
-"""Decides when a run checks the erasures of a table, from the ledger, the refs and the clock. Pure.
+"""When a run checks the erasures of a table, and what statuses say about them. Pure.
 
 Each vacuum checks the erasures at its end. An extra run, which purges nothing, starts when an erasure is due, when its blockers
 are gone, or when a vacuum failed before its check.
 
-Makes the statuses of Restatements and Datasets about erasures, from the ledger. Pure.
-
-Everything comes from the ledger, so a Restatement that was deleted and created again gets the same status.
+Everything comes from the ledger, the refs and the clock, so a Restatement that was deleted and created again gets the same
+status.
 """
 
 from collections.abc import Iterable

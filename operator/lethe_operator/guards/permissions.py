@@ -1,14 +1,12 @@
-"""What a Dataset or a Restatement requests outside the boundary of its namespace. Pure.
+"""What a namespace may request, and what a Dataset's author may set on the pods of runs. Pure.
 
-The operator reads, lists and starts nothing outside the boundary: authors of Datasets must not use the operator's credentials to
-reach what the boundary denies them.
-
-What a Dataset's author may set on the pods of runs. Pure.
+The operator reads, lists and starts nothing outside the boundary of a namespace: authors of Datasets must not use the operator's
+credentials to reach what the boundary denies them.
 
 Pods are created with the operator's rights and read the catalogs' credentials, so there is an allow-list for everything: fields,
 names of environment variables, keys of labels and annotations, Secrets, ConfigMaps, claims, taints, priorities, paths. The right
-to create a Dataset must not include running one's own code, mounting any Secret, using any ServiceAccount or leaving the sandbox.
-The CRD's schema enforces a part of this; these checks also hold with an older CRD.
+to create a Dataset must not include running one's own code, mounting any Secret, using any ServiceAccount or leaving the
+sandbox. The CRD's schema enforces a part of this; these checks also hold with an older CRD.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

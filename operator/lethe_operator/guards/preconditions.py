@@ -1,30 +1,19 @@
 """What keeps a Dataset's runs from starting. Pure.
 
-Whether Lethe may change a Dataset's buffer and table: not local, not part of a table, not claimed by another Dataset. Pure.
-
-A rejected buffer stops every run of the Dataset, and nothing in it is moved or deleted. Each run checks again.
-
-Whether the replacement and the list that a Restatement names may be read: not local, not part of a table. Pure.
-
-The run checks again, and also looks for metadata of tables that the operator does not know.
-
-Whether the user has accepted a head that leads to no ledger although the table had one. Pure.
-
-The table then continues with its last ledger: erased and reverted batches stay so, no batch is promoted a second time, and rows
-of such batches in the new files are hidden again.
-
-Whether a Dataset's table is still the one that the operator saw before, or was dropped, created again or renamed. Pure.
-
-Batches that were erased or reverted may still be in the buffer. Another table does not record that and would promote them, so no
-run starts on another table until the user accepts it.
-
-Two things identify the table. The Dataset's status has its UUID. And a Restatement's status says that it was committed: a ledger
-never forgets a request, so a table without the request is another one. The second counts while the Dataset's status names no
-table, for example after the Dataset was created again.
-
-Whether another writer rolled the table back, and whether the user accepted that. Pure.
-
-What Lethe promoted, deleted from the buffer and reported since may no longer be true, so no run starts until then.
+- **The buffer** may not be changed if it is local, part of a table, or claimed by another Dataset. That stops every run, and
+  nothing in it is moved or deleted. Each run checks again.
+- **A replacement or a list** of a Restatement may not be read if it is local or part of a table. The run checks again, and also
+  looks for metadata of tables that the operator does not know.
+- **A head without a ledger**, although the table had one, needs the user's acceptance. The table then continues with its last
+  ledger: erased and reverted batches stay so, no batch is promoted a second time, and rows of such batches in the new files are
+  hidden again.
+- **Another table** than the one that the operator saw before needs it, too: dropped, created again or renamed. Batches that were
+  erased or reverted may still be in the buffer, and another table does not record that and would promote them. Two things
+  identify the table. The Dataset's status has its UUID. And a Restatement's status says that it was committed: a ledger never
+  forgets a request, so a table without the request is another one. The second counts while the Dataset's status names no table,
+  for example after the Dataset was created again.
+- **A rollback** by another writer needs it as well: what Lethe promoted, deleted from the buffer and reported since may no
+  longer be true.
 """
 
 from collections.abc import Iterable, Iterator

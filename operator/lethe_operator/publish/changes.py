@@ -1,8 +1,6 @@
-"""What two versions of a ledger say differently, as the content of events. Pure.
+"""What two versions of a ledger say differently, as the content of events, and as RunEvents of OpenLineage (spec 2-0-2). Pure.
 
 Same ledgers, same events in the same order: the position of an event in this order is part of its id.
-
-A commit of the ledger as a RunEvent of OpenLineage (spec 2-0-2). Pure.
 """
 
 import json

@@ -1,9 +1,7 @@
-"""How far the ledger of a table is published: a small versioned JSON document. Pure.
+"""How far the ledger of a table is published, as a small versioned JSON document, and which version is next. Pure.
 
 A step is written to the cursor before its first event is sent, and is finished before another one begins. So events of a version
 that is not part of the history any more are always followed by those that correct them.
-
-Which version of a ledger is published next. Pure.
 """
 
 import json

@@ -1,12 +1,9 @@
-"""Delivers events by HTTP, one request for each. I/O.
+"""Delivers events to a sink, by HTTP with one request for each or to a topic of Kafka, and says how it failed. I/O.
 
-What a sink promises, and how it fails.
-
-Delivers events to a topic of Kafka. I/O, through librdkafka.
-
-Invariant: what a call delivers is always a prefix of its events. An idempotent producer keeps the order of what it retries. With
-`enable.gapless.guarantee`, a message that the broker refuses stops the producer, so that none after it is delivered; and as
-messages have no time limit of their own, none expires in front of others. The limit of a call ends with a new producer.
+Invariant of Kafka: what a call delivers is always a prefix of its events. An idempotent producer keeps the order of what it
+retries. With `enable.gapless.guarantee`, a message that the broker refuses stops the producer, so that none after it is
+delivered; and as messages have no time limit of their own, none expires in front of others. The limit of a call ends with a new
+producer.
 """
 
 import logging

@@ -1,14 +1,10 @@
-"""The types of status events and the content of each. Pure.
+"""The types of status events, the content of each, and events as CloudEvents 1.0 defines them. Pure.
 
 `docs/reference/events/` contains the JSON Schema of each type. To add a type, add a member and a model: a test fails while a
 type has no model or an outdated schema. Fields may be added to a type, and never removed or changed: that is a new version.
 
-An event as CloudEvents 1.0 defines it, in both content modes of HTTP and Kafka. Pure.
-
-Written here because the official SDK (a dependency of the tests, which compare both) would be the only part of it that the
-operator needs.
-
-Gives the events of a step their identity. Pure.
+Both content modes, of HTTP and Kafka, are written here because the official SDK (a dependency of the tests, which compare both)
+would be the only part of it that the operator needs.
 """
 
 import json

@@ -1,17 +1,10 @@
 """Publishes one table: reads its cursor, sends the events of each following version, and moves the cursor. I/O.
 
 What happens when this process dies is decided by the order: the cursor names a step before its first event is sent, and moves on
-after its last one is delivered. So events are repeated, with the same ids, and never lost.
+after its last one is delivered. So events are repeated, with the same ids, and never lost. Of two versions of the ledger only
+the chunks are read that they do not share, so the cost follows the change and not the size of the ledger.
 
-RunEvents of OpenLineage, from the same steps as status events. I/O: reads the ledger.
-
-They have a cursor and a sink of their own, so neither holds up the other.
-
-Opens a table for its publisher. I/O.
-
-Reads two versions of a ledger and gives the contents of the events between them. I/O.
-
-Reads the chunks that the versions do not share, so the cost follows the change and not the size of the ledger.
+RunEvents of OpenLineage are made of the same steps. They have a cursor and a sink of their own, so neither holds up the other.
 """
 
 import itertools

@@ -1,20 +1,13 @@
-"""Publishes the events of all Datasets, in a few threads of its own. I/O.
+"""Publishes the events of all Datasets, in a few threads of its own, with its schedule and metrics. I/O.
 
 A reconcile reports which ledger it saw, which costs a look into a dictionary. Only if that ledger is not published yet, a thread
 opens the table. So an idle Dataset costs nothing, and a sink that hangs holds up nothing but these threads.
 
-When which Dataset is published: the oldest due first, with pauses after failures. No I/O, no locks: the caller has one.
+The oldest due Dataset is next, with pauses after failures. A sink that fails for all is tried by one Dataset at a time.
+Otherwise ten thousand Datasets would each wait for its time limit.
 
-A sink that fails for all is tried by one Dataset at a time. Otherwise ten thousand Datasets would each wait for its time limit.
-
-When status events were first enabled for a namespace. I/O.
-
-A ConfigMap in the namespace has the time. It is created once and never changed, so that a table that was created while no
-publisher ran is published from its beginning.
-
-Prometheus metrics of the publishers. They exist only if status events are enabled.
-
-Puts the publishers together from the settings. I/O.
+A ConfigMap in the namespace has the time when status events were first enabled. It is created once and never changed, so that a
+table that was created while no publisher ran is published from its beginning.
 """
 
 import heapq

@@ -1,7 +1,4 @@
-"""What all resources have in common: metadata, parsing, names of labels and annotations. Pure.
-
-Which of several operators of a release watches a namespace. Pure.
-"""
+"""What all resources have in common: metadata, parsing, names of labels and annotations, and who watches a namespace. Pure."""
 
 import hashlib
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,4 @@
-"""The Restatement resource as a frozen value. Pure.
-
-Who created a Restatement, as far as the object shows it. Pure.
+"""The Restatement resource as a frozen value, and who created it, as far as the object shows it. Pure.
 
 Kubernetes does not store a user's name with an object. Programs choose their own names as field managers, and every writer of
 the object can set annotations. Only the API server's audit log has the user, under the object's UID.

@@ -1,10 +1,8 @@
-"""The VacuumPolicy resource as a frozen value. Pure.
+"""The VacuumPolicy resource as a frozen value, and which policy applies to a Dataset. Pure.
 
-The value of the annotation lethe.dev/vacuum-now: any words, of which some may name batches. Pure.
-
-The operator acts on each value once. A new vacuum needs a new value, such as the current time.
-
-Which VacuumPolicy applies to a Dataset: the most specific, among equally specific ones the oldest. Pure.
+The most specific policy applies, among equally specific ones the oldest. The value of the annotation lethe.dev/vacuum-now is any
+words, of which some may name batches. The operator acts on each value once; a new vacuum needs a new value, such as the current
+time.
 """
 
 import re

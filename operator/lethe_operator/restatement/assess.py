@@ -1,20 +1,15 @@
-"""Assesses one Restatement. Pure.
+"""Assesses one Restatement that is not finished: whether it may start, what it waits for, or why it cannot. Pure.
 
-Which request an Undo takes back, or why it cannot. Pure.
+**Cancelled, or not committed by its deadline.** The ledger says whether the Restatement was committed anyway, and the caller
+checks the ledger first. So the assessment is not final while a run is active, or while the table cannot be read and there may
+have been a run.
 
-Assesses Restatements that were cancelled or were not committed by their deadline. Pure.
-
-The ledger says whether the Restatement was committed anyway, and the caller checks the ledger first. So the assessment is not
-final while a run is active, or while the table cannot be read and there may have been a run.
-
-Decides when an Erase by records, a Replay with key columns, or a Redact may start. Pure.
-
-Such a run searches for rows in the table. So every batch that was in the buffer when the Restatement was created must be promoted
-first; otherwise its rows would be added after the search. Batches that are added to the buffer later do not matter.
-
-Invariant: no time of the API server or of the operator is compared with a time of the store. A listing that starts after the
-operator knows the Restatement finds all batches that came before it. The write time of the youngest of them is the horizon. The
-Restatement waits for all batches up to the horizon, including batches that the listing counted but did not name.
+**An Erase by records, a Replay with key columns, a Redact.** Such a run searches for rows in the table. So every batch that was
+in the buffer when the Restatement was created must be promoted first; otherwise its rows would be added after the search.
+Batches that are added to the buffer later do not matter. Invariant: no time of the API server or of the operator is compared
+with a time of the store. A listing that starts after the operator knows the Restatement finds all batches that came before it.
+The write time of the youngest of them is the horizon. The Restatement waits for all batches up to the horizon, including batches
+that the listing counted but did not name.
 """
 
 from collections.abc import Iterable, Sequence

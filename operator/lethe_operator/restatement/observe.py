@@ -1,12 +1,9 @@
-"""A cache of the Restatements of the watched namespaces, fed by the watch, listings and the operator's own writes.
+"""A cache of Restatements, and the lists of batch ids that they keep in ConfigMaps. I/O: these lists.
 
-Pure, apart from a lock.
-
-There may be tens of thousands of Restatements, most of them finished. Listing them in each reconcile would cost more than
-everything else that the operator does. The cache may be slightly outdated, but never older than the operator's own writes.
-This is safe: the ledger records what was done, and a request that runs twice has its effect once.
-
-Reads lists of batch ids that Restatements keep in ConfigMaps. I/O.
+The cache is fed by the watch, listings and the operator's own writes. There may be tens of thousands of Restatements, most of
+them finished: listing them in each reconcile would cost more than everything else that the operator does. The cache may be
+slightly outdated, but never older than the operator's own writes. This is safe: the ledger records what was done, and a request
+that runs twice has its effect once.
 
 A list is read when its Restatement is first observed, and again periodically to notice changes. A run carries out the list as it
 was first read, or nothing: its SHA-256 is in the status from then on.

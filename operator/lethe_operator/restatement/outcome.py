@@ -1,16 +1,8 @@
-"""Assesses finished Restatements, from the ledger, from the result of a dry run, or from an earlier status. Pure.
+"""The assessment of a Restatement as a value, and that of finished ones: from the ledger, a dry run, or an earlier status. Pure.
 
-The assessment of a Restatement, as a value. Pure.
-
-Whether the list of batch ids in a Restatement's spec.batchIdsFrom is usable. Pure.
-
-Finds the request in a group that makes runs fail, by halving the group. Pure.
-
-A run reports a request that it refuses. But if a request makes the process fail, the run reports nothing, and it is unknown which
-request it was. So the group is halved until the request is alone: it delays n others by about log n runs, not forever. Alone, it
-gets a few more attempts.
-
-The outcomes of a Dataset's runs for each Restatement. Many Restatements may be members of one run. Pure.
+Many Restatements may be members of one run. A run reports a request that it refuses. But if a request makes the process fail,
+the run reports nothing, and it is unknown which request it was. So the group is halved until the request is alone: it delays n
+others by about log n runs, not forever. Alone, it gets a few more attempts.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,18 +1,14 @@
-"""Decides which waiting Restatements of a Dataset are in the next run, and when it starts. Pure.
+"""Decides which waiting Restatements of a Dataset are in the next run, when it starts, and makes its launch. Pure.
 
-A group is taken from the front of the queue, which is sorted by dependency and age. A Restatement that cannot start now is not a
-member, and delays only those that restate its replacement. The members of a failed run are grouped only with each other, because
-one of them may be the cause. Their turn depends on the end of their delay, so Restatements that keep failing do not always go
-first.
+A group is taken from the front of the queue, which is sorted by dependency and age, in the order of `lethe.restatement.group`. A
+Restatement that cannot start now is not a member, and delays only those that restate its replacement. The members of a failed
+run are grouped only with each other, because one of them may be the cause. Their turn depends on the end of their delay, so
+Restatements that keep failing do not always go first.
 
 A Replay with key columns does not join a group in which another member adds rows, because these rows must be committed first.
 
 If a committer carries out the metadata-only Restatements, there are two queues. A Restatement waits for one in the other queue
 only if that one came before it and names one of its batches.
-
-Sorts the Restatements of a Dataset in the order of `lethe.restatement.group`. Pure.
-
-Makes the launch of a run for a group of Restatements. Pure.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""Makes the status of a Restatement from its assessment, and the events of changes. Pure.
+"""Makes the status of a Restatement from its assessment, with the events of changes, and decides when it is deleted. Pure.
 
-Decides when finished Restatements are deleted, by ttlSecondsAfterFinished. Pure. The ledger keeps their results.
+Finished Restatements are deleted by ttlSecondsAfterFinished. The ledger keeps their results.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,18 +1,11 @@
-"""The Job of a run. Pure.
+"""The objects that launch runs: a Job, a SparkApplication of Kubeflow's Spark operator, or an entry of a mailbox. Pure.
 
-The SparkApplication of a run, for the Kubeflow Spark operator. Pure.
+Only the object that launches the driver differs between a Job and a SparkApplication. The driver has the same image, arguments,
+mounts and rights, and starts its executors itself, in the same way. Kubeflow's operator never repeats the run, because Lethe
+does.
 
-Only the object that launches the driver differs from a Job. The driver has the same image, arguments, mounts and rights, and
-starts its executors itself, in the same way. Kubeflow's operator never repeats the run, because Lethe does.
-
-The object that launches a run, of the kind that the run template names. Pure.
-
-The Job of the warm driver of a namespace. Pure.
-
-The Job restarts its container after a crash, and completes when the warm driver has been idle. It belongs to the mailbox, so it
-is deleted when the chart removes the mailbox.
-
-Entries of the mailboxes of the committer and the warm driver, and the note that one was written. Pure.
+The Job of a namespace's warm driver restarts its container after a crash, and completes when the warm driver has been idle. It
+belongs to the mailbox, so it is deleted when the chart removes the mailbox.
 """
 
 import hashlib

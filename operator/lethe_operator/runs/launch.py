@@ -1,21 +1,13 @@
-"""Starts a run: creates its rights, its intent and its Job, in this order. Each step may be repeated. I/O.
+"""Starts runs: by an object of their own, or by the namespace's committer or warm driver. Each step may be repeated. I/O.
 
-Stores the document of a run before its Job exists. I/O.
+The order: the objects that all runs of a Dataset need (its ConfigMap, ServiceAccounts and rights), the intent, the document of
+the run, the Job. The first are a dozen requests and seldom change, so the operator remembers for a while that they are as
+wanted.
 
-Reserves one of the places among the concurrent vacuums of a VacuumPolicy. I/O.
+Two Datasets may be reconciled at the same moment and both see the last place among the concurrent vacuums of a VacuumPolicy
+free. So one thread at a time looks at the Jobs again right before it creates one.
 
-Two Datasets may be reconciled at the same moment and both see the last place free. So one thread at a time looks at the Jobs
-again right before it creates one.
-
-Starts the warm driver of a namespace. Safe to repeat. I/O.
-
-Reports that runs have another version of Lethe than this operator. I/O.
-
-Hands runs to a process of the namespace: the committer, or the warm driver. Each step may be repeated. I/O.
-
-Creates the objects that runs need beside their Job: the ConfigMap of their Dataset, ServiceAccounts and rights. I/O.
-
-The objects of a Dataset are a dozen requests, and seldom change. So the operator remembers for a while that they are as wanted.
+Runs that report another version of Lethe than this operator are reported.
 """
 
 import hashlib

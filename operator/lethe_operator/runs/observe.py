@@ -1,10 +1,7 @@
-"""Reconstructs runs from Jobs, their pods and the Dataset's ConfigMap. Pure, apart from reading documents beside the table.
+"""Reconstructs runs from Jobs, SparkApplications, their pods and the Dataset's ConfigMap. I/O: documents beside the table.
 
-Reads documents of runs that are stored beside the table. Each is read once: the content of a pointer never changes. I/O.
-
-What Jobs and SparkApplications say about an attempt of a run, in one form. Pure.
-
-Each kind has one function here; nothing else depends on the kind.
+Each kind of object has one function here, and nothing else depends on the kind. Each document is read once: the content of a
+pointer never changes.
 """
 
 import json

@@ -1,13 +1,7 @@
-"""The pods of a run: the driver's, and the template of its executors. Pure.
+"""The pods of a run, the driver's and the template of its executors; their size, and their Spark settings. Pure.
 
 Both comply with the Pod Security Standard `restricted` and have a read-only root file system, whatever a Dataset's pod template
-adds.
-
-The size of a run: the driver alone, or with executors, and how memory is divided. Pure.
-
-The Spark settings of a run that depend on its cluster and its size. Pure.
-
-The driver derives the settings of catalogs from the mounted catalogs file, so that no object's spec contains a secret.
+adds. The driver derives the settings of catalogs from the mounted catalogs file, so that no object's spec contains a secret.
 """
 
 import math

@@ -1,10 +1,7 @@
 """Judges a run by its attempts: whether it is active, has ended, is retried and when, or is given up. Pure.
 
-Classifies failed attempts by cause, and counts and delays each cause separately. Pure.
-
-Makes `status.runs` of a Dataset and the events of its runs, and decides which Jobs to delete. Pure.
-
-Whether runs report another version of Lethe than the operator's. Pure.
+Failed attempts are classified by cause, and each cause is counted and delayed separately. Of this, `status.runs` of a Dataset,
+the events of its runs and the Jobs to delete are made, and whether runs report another version of Lethe than the operator's.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

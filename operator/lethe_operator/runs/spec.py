@@ -1,10 +1,7 @@
-"""Makes the documents of the run contract (`lethe.contract.run`) from resources. Pure.
+"""Makes the documents of the run contract (`lethe.contract.run`), and decides who carries out which run. Pure.
 
-Completes a launch that was decided: with what the decision saw, where it happens, and what it may use. Pure.
-
-Decides which runs the committer of the namespace carries out, and which runs a Job must take over. Pure.
-
-Decides which runs the warm driver of the namespace carries out, when it starts, and which runs a Job takes over. Pure.
+A launch that was decided is completed with what the decision saw, where it happens, and what it may use. The committer and the
+warm driver of the namespace carry out some runs, and a Job takes over those that they do not begin.
 """
 
 from collections.abc import Collection, Iterable, Mapping

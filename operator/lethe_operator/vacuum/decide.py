@@ -1,14 +1,11 @@
 """Decides whether a vacuum of a Dataset's table starts, under which VacuumPolicy, and if not, why. Pure.
 
-The checks in order: is a vacuum wanted (`context`), is it approved (`approval`), is the window open (`window`), is a place free
-(`concurrency`).
+The checks in order: is a vacuum wanted (`vacuum.context`), is it approved, is the window open (`vacuum.triggers`), is a place
+free.
 
-Whether a vacuum that needs approval may start. A run plans it first; the user approves the digest of that plan. Pure.
-
-Which Datasets of a VacuumPolicy with `limits.concurrentRuns` may start a vacuum. Pure.
-
-Datasets with an evictBy that is due go first, then those that have waited longest. A Dataset learns from the statuses of the
-others that they wait.
+- A vacuum that needs approval is planned by a run first; the user approves the digest of that plan.
+- With `limits.concurrentRuns`, Datasets with an evictBy that is due go first, then those that have waited longest. A Dataset
+  learns from the statuses of the others that they wait.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

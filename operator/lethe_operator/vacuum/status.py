@@ -1,6 +1,6 @@
-"""The decision about a vacuum in the statuses of the Dataset and of each VacuumPolicy that selects it. Pure.
+"""What the statuses of a Dataset and of the VacuumPolicies that select it say about vacuums. Pure.
 
-The status of a VacuumPolicy: its conditions, and one entry for each Dataset that it selects. Pure.
+The status of a policy has its conditions, and one entry for each Dataset.
 """
 
 from collections.abc import Collection, Mapping, Sequence

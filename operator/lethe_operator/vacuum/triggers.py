@@ -1,13 +1,9 @@
-"""Which trigger of a VacuumPolicy has fired, or when the next one does. Pure.
+"""When a vacuum is due: by a trigger of its VacuumPolicy, by an evictBy, and within the policy's window. Pure.
 
 Nothing is remembered between evaluations. A wrong clock only makes a trigger fire too early or too late.
 
-When a vacuum must start so that bytes are gone by their evictBy, and whether that is still possible. Pure.
-
-When the window of a VacuumPolicy is open. Pure.
-
-The schedule is cron's, in local time of the time zone. An opening within the hour that is skipped in spring comes right after
-it; a fixed time within the hour that is repeated in autumn counts once. The duration of the window is elapsed time.
+The schedule of a window is cron's, in local time of the time zone. An opening within the hour that is skipped in spring comes
+right after it; a fixed time within the hour that is repeated in autumn counts once. The duration of the window is elapsed time.
 """
 
 from dataclasses import dataclass, field

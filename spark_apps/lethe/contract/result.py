@@ -1,11 +1,7 @@
-"""The run contract: the progress and the result of a run. Pure. The input is in `lethe.contract.run`.
+"""The run contract: the progress and the result of a run, and what its log and its trace say about it. Pure.
 
-What the lines of a run's log and the spans of its trace say about it. Pure.
-
-The part of a warm driver's log that is about one run. Pure.
-
-The warm driver writes a line at the beginning of each run. It carries out one run at a time, so the lines up to the next
-beginning are of this run.
+The input of a run is in `lethe.contract.run`. The warm driver writes a line to its log at the beginning of each run. It carries
+out one run at a time, so the lines up to the next beginning are of this run.
 """
 
 import json

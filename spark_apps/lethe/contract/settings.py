@@ -1,11 +1,10 @@
-"""Values that the specs of resources and `run.json` share: closed sets, and how CSV files are written. Pure.
+"""Values that the specs of resources and `run.json` share: closed sets, how CSV files are written, executors for bytes. Pure.
 
 To add an operation or a kind of runs, start here: mypy then reports every `match` that must cover it.
 `tests/unit/test_closed_sets.py` compares the sets with the chart, the admission policies and the documentation.
 
-Why a batch or a request is refused, as a value that goes from the check to the status unchanged. Pure.
-
-How many executors a run gets for the bytes that it reads. Pure. The operator and the driver use the same rule.
+The reason why a batch or a request is refused is a value that goes from the check to the status unchanged. The operator and the
+driver use the same rule for the number of executors.
 """
 
 import math
