@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 import yaml
 from lethe.base.errors import InputError
-from lethe.iceberg.catalogs import every, load, opened, properties, require_history, require_service, spark_properties
+from lethe.iceberg.catalogs import (
+    every,
+    is_local,
+    load,
+    opened,
+    properties,
+    require_history,
+    require_service,
+    spark_properties,
+)
 from pyiceberg.exceptions import NoSuchTableError
 
 RESOLVING = "org.apache.iceberg.io.ResolvingFileIO"
@@ -259,6 +268,24 @@ def test_s3_tables_are_refused_by_name_and_not_asked(own: dict[str, str]) -> Non
         opened("lake", own)
 
     assert refused.value.reason == "UnsupportedCatalog"
+
+
+@pytest.mark.parametrize(
+    ("own", "local"),
+    [
+        ({"type": "sql", "uri": "sqlite:////lake/catalog.db", "warehouse": "s3://lake/"}, True),
+        ({"type": "hadoop", "warehouse": "file:///lake"}, True),
+        ({"type": "hadoop", "warehouse": "s3://lake/"}, False),
+        ({"type": "rest", "uri": "http://127.0.0.1:8181", "warehouse": "/lake"}, True),
+        ({"type": "sql", "uri": "postgresql+psycopg2://u@localhost/lake", "warehouse": "/lake"}, True),
+        ({"type": "rest", "uri": "http://localhost:8181", "warehouse": "lake", "s3.endpoint": "http://store"}, False),
+        ({"type": "rest", "uri": "https://catalog.example", "warehouse": "/lake"}, False),
+        ({"type": "sql", "uri": "postgresql+psycopg2://u@db.example/lake", "warehouse": "/lake"}, False),
+        ({"type": "rest", "uri": "https://catalog.example"}, False),
+    ],
+)
+def test_a_catalog_is_local_if_a_path_means_the_same_to_all_its_users(own: dict[str, str], local: bool) -> None:
+    assert is_local(own) is local
 
 
 @pytest.mark.parametrize("part", ["defaults", "overrides"])
