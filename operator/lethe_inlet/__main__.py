@@ -12,9 +12,8 @@ from lethe.kube import KubeError
 from lethe.version import version
 from lethe_operator.cluster import client
 
-from lethe_inlet import settings as clusters
 from lethe_inlet.serving import LOOK_SECONDS, Hangs, InletMetrics, Serving
-from lethe_inlet.settings import InvalidInletSettings, from_environment
+from lethe_inlet.settings import InvalidInletSettings, from_environment, read_clusters
 
 log = logging.getLogger("lethe_inlet")
 
@@ -26,7 +25,7 @@ def main() -> int:
         logs.to_stderr(settings.log_level, settings.log_format)
         for verbose in ("botocore", "urllib3", "pyiceberg"):
             logging.getLogger(verbose).setLevel(logging.WARNING)
-        clusters.read(settings.clusters_file)
+        read_clusters(settings.clusters_file)
     except (InvalidInletSettings, LetheError) as e:
         print(f"lethe-inlet: {e}", file=sys.stderr)
         return 1
@@ -34,7 +33,7 @@ def main() -> int:
     leave = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: leave.set())
-    serving = Serving(client.connect(), settings.namespace, lambda: clusters.read(settings.clusters_file))
+    serving = Serving(client.connect(), settings.namespace, lambda: read_clusters(settings.clusters_file))
     InletMetrics(serving.sources).serve(settings.metrics_port)
     while not leave.is_set():
         try:

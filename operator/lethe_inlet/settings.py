@@ -78,7 +78,7 @@ class _File(ApiModel):
     clusters: Mapping[str, Cluster] = Field(default_factory=dict)
 
 
-def read(file: Path) -> Mapping[str, Cluster]:
+def read_clusters(file: Path) -> Mapping[str, Cluster]:
     """The clusters by name.
 
     Raises:

@@ -25,8 +25,7 @@ from typing import Any, Final
 
 from lethe.kube import JOBS, PODS
 
-from lethe_local.api import objects as errors
-from lethe_local.api.objects import ApiKind, LocalObjects
+from lethe_local.api.objects import ApiKind, LocalObjects, StatusError
 
 PID_FILE: Final = "pid"
 LOG_FILE: Final = "log"
@@ -423,14 +422,14 @@ class Node:
     def _find(self, kind: str, namespace: str, name: str) -> Json | None:
         try:
             return self.objects.get(self._by_name[kind], namespace, name)
-        except errors.StatusError:
+        except StatusError:
             return None
 
     def _set_status(self, kind: ApiKind, of: Json, status: Json) -> Json:
         metadata = of["metadata"]
         try:
             return self.objects.patch(kind, (metadata["namespace"], metadata["name"], "status"), {"status": status})
-        except errors.StatusError:
+        except StatusError:
             return of
 
     def _remove(self, kind: ApiKind, of: Json) -> None:

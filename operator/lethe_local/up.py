@@ -17,13 +17,13 @@ from typing import Any, Final
 
 from lethe.base.errors import TransientError
 
-from lethe_local import node as process
 from lethe_local.api import objects
 from lethe_local.api.objects import ApiKind, LocalObjects
 from lethe_local.api.server import HOST, ApiServer
 from lethe_local.api.store import LocalApiStore
 from lethe_local.folder import NAMESPACE, VALUES_DRIVER, WARM_DRIVER, Folder
-from lethe_local.node import Node, PodProcess, node_environment
+from lethe_local.node import PROC, Node, PodProcess, kill_leftover, node_environment
+from lethe_local.node import start as start_process
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class LocalProcess:
     def recover(self) -> None:
         """End the process of an earlier life."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        process.kill_leftover(self.folder)
+        kill_leftover(self.folder)
 
     def look(self) -> None:
         """Start the process, if it does not run."""
@@ -74,7 +74,7 @@ class LocalProcess:
             )
             self.running, self.failures, self.starts = None, min(self.failures + 1, 10), now + pause
         if now >= self.starts:
-            self.running = process.start(self.command, self.environ, self.folder)
+            self.running = start_process(self.command, self.environ, self.folder)
 
     def stop(self) -> None:
         """Ask the process to end, if it runs; a call after its grace period kills it."""
@@ -200,7 +200,7 @@ class Local:
     def _warm_drivers(self) -> Mapping[str, Any]:
         """The settings of the warm drivers, which run as Jobs. Their supervisor reads /proc."""
         return {
-            "enabled": self.warm_driver and process.PROC.is_dir(),
+            "enabled": self.warm_driver and PROC.is_dir(),
             "name": WARM_DRIVER,
             "driver": {"cpu": _cores(), "memory": "3Gi"},
             # A process of its own has no more memory and no other cores, and first has to start.

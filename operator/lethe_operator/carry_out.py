@@ -28,7 +28,6 @@ from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, Engine, Observation, VacuumJob, WarmEngine
 from lethe_operator.resources.restatement import Restatement, SecretFile
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
-from lethe_operator.runs import launch as warm_driver
 from lethe_operator.runs import names
 from lethe_operator.runs.launch import (
     DatasetObjects,
@@ -38,6 +37,7 @@ from lethe_operator.runs.launch import (
     cancel,
     launch,
     remind,
+    start_warm_driver,
     withdraw,
 )
 from lethe_operator.runs.spec import driver_of
@@ -222,7 +222,7 @@ def _start_for(kube: Kube, namespace: str, wanted: Launch, world: Observation, s
     there = driver_of(world, engine)
     if there is None or there.alive or there.starting:
         return True
-    return warm_driver.start(kube, namespace, settings, engine, wanted.secrets, wanted.run.dataset)
+    return start_warm_driver(kube, namespace, settings, engine, wanted.secrets, wanted.run.dataset)
 
 
 def _start_warm_driver(
@@ -234,7 +234,7 @@ def _start_warm_driver(
     started: _Started,
     now: datetime,
 ) -> None:
-    if not warm_driver.start(kube, dataset.namespace, settings, engine, secrets, dataset):
+    if not start_warm_driver(kube, dataset.namespace, settings, engine, secrets, dataset):
         started.again = now + SOON
 
 

@@ -27,7 +27,7 @@ from pyiceberg.io import FileIO
 from lethe.base import names
 from lethe.base.errors import LedgerError
 from lethe.iceberg.facts import TableFacts
-from lethe.ledger import format as avro
+from lethe.ledger import format as ledger_format
 from lethe.ledger import overlay
 from lethe.ledger.format import INDEXED_FROM, Index, PartFormat
 from lethe.ledger.ledger import (
@@ -484,7 +484,7 @@ def read_tombstones(io: FileIO, facts: TableFacts, uri: str) -> list[Tombstone]:
         raise LedgerError("LedgerOutside", f"the file {uri} is not in {ledger_folder(facts.location)}.")
     content = read_file(io, uri)
     try:
-        return avro.TOMBSTONES.decode(content)
+        return ledger_format.TOMBSTONES.decode(content)
     except Exception as e:
         raise LedgerError(
             "LedgerUnreadable", f"{uri} is not a readable file of tombstones ({type(e).__name__}). Restore the file."
@@ -526,7 +526,9 @@ def write(
             replace(c, snapshot_id=settled) if c.snapshot_id is None and c.file not in out.contents else c
             for c in parts[name]
         )
-    vacuum_file = out.add("vacuumed", avro.TOMBSTONES.encode(vacuumed).content) if vacuumed is not None else None
+    vacuum_file = (
+        out.add("vacuumed", ledger_format.TOMBSTONES.encode(vacuumed).content) if vacuumed is not None else None
+    )
     root_uri = out.finish(Root(facts.uuid, version, delta.run, parts, live, _locations(base.root, facts)))
     tombstones = parts["tombstones"]
     only = tombstones[0].file if len(tombstones) == 1 and not tombstones[0].removes else None
@@ -600,7 +602,7 @@ class _Writer:
 
     def chunks(self, name: str, entries: Sequence[Any], removes: bool = False) -> tuple[Chunk, ...]:
         """Add the entries as files of at most `cap` entries, sorted by key."""
-        format = avro.FORMATS[name]
+        format = ledger_format.FORMATS[name]
         keyed = sorted(((format.text(format.key(e)), e) for e in entries), key=lambda pair: pair[0])
         chunks_read: list[Chunk] = []
         for start in range(0, max(1, len(keyed)), THRESHOLDS.cap):
@@ -646,7 +648,7 @@ def ledger_of(io: FileIO, pointer: str, root: Root, carrier_id: int | None) -> L
                 io,
                 folder,
                 chunk,
-                avro.FORMATS[name],
+                ledger_format.FORMATS[name],
                 lambda entry, own=chunk.snapshot_id: finish(entry, carrier_id if own is None else own),  # type: ignore[misc]
             )
             for chunk in root.parts[name]

@@ -17,8 +17,16 @@ from urllib.parse import parse_qsl, urlsplit
 
 from lethe.http_server import BoundedHandler, BoundedServer, ClientLimits, Rejected, is_same_secret, start, wrap_tls
 
-from lethe_local.api import objects as errors
-from lethe_local.api.objects import ApiKind, LocalObjects, matches
+from lethe_local.api.objects import (
+    ApiKind,
+    LocalObjects,
+    StatusError,
+    bad_request,
+    expired,
+    invalid,
+    matches,
+    unavailable,
+)
 from lethe_local.api.store import ChangeType, ObjectChange, StoreClosed
 
 _PART: Final = re.compile(r"\.(\w+)|\[(\d+)\]|\[\?\(@\.(\w+)==\"([^\"]*)\"\)\]")
@@ -234,16 +242,16 @@ class _Handler(BoundedHandler):
             raise Rejected(401, "Unauthorized", "the bearer token is missing or wrong")
 
     def reject(self, rejected: Rejected) -> None:
-        error = errors.StatusError(rejected.status, rejected.reason, rejected.message)
+        error = StatusError(rejected.status, rejected.reason, rejected.message)
         self._send(error.status, error.document)
 
     def answer(self, body: bytes) -> None:
         try:
             self._answer(self._parsed(body))
-        except errors.StatusError as e:
+        except StatusError as e:
             self._send(e.status, e.document)
         except sqlite3.OperationalError as e:
-            failed = errors.unavailable(f"the state cannot be written: {e}. Is the disk full?")
+            failed = unavailable(f"the state cannot be written: {e}. Is the disk full?")
             self._send(failed.status, failed.document)
         except StoreClosed:
             self.close_connection = True
@@ -257,7 +265,7 @@ class _Handler(BoundedHandler):
             return
         target = self._target(url.path)
         if query.get("sendInitialEvents") in ("true", "1"):
-            raise errors.invalid("sendInitialEvents is not supported")  # clients list instead
+            raise invalid("sendInitialEvents is not supported")  # clients list instead
         if self.command == "GET" and query.get("watch") in ("true", "1"):
             self._watch(target, query)
             return
@@ -265,7 +273,7 @@ class _Handler(BoundedHandler):
 
     def _parsed(self, content: bytes) -> Any:
         if "protobuf" in self.headers.get("Content-Type", ""):
-            raise errors.StatusError(
+            raise StatusError(
                 415,
                 "UnsupportedMediaType",
                 "lethe local accepts JSON only, and kubectl sends new objects of Kubernetes' own kinds in another form: add "
@@ -274,9 +282,9 @@ class _Handler(BoundedHandler):
         try:
             return json.loads(content) if content else {}
         except ValueError as e:
-            raise errors.bad_request(f"the body is not JSON: {e}") from None
+            raise bad_request(f"the body is not JSON: {e}") from None
         except RecursionError:
-            raise errors.bad_request("the body is not JSON that can be read: it is nested too deeply") from None
+            raise bad_request("the body is not JSON that can be read: it is nested too deeply") from None
 
     def _target(self, path: str) -> PathTarget:
         parts = path.strip("/").split("/")
@@ -287,7 +295,7 @@ class _Handler(BoundedHandler):
             namespace, rest = rest[1], rest[2:]
         kind = self.objects.kinds.get((api, rest[0])) if rest else None
         if kind is None or len(rest) > 3:
-            raise errors.StatusError(404, "NotFound", "the server could not find the requested resource")
+            raise StatusError(404, "NotFound", "the server could not find the requested resource")
         return PathTarget(kind, namespace, rest[1] if len(rest) > 1 else "", rest[2] if len(rest) > 2 else "")
 
     def _done(self, target: PathTarget, query: Mapping[str, str], body: Any) -> Any:
@@ -304,7 +312,7 @@ class _Handler(BoundedHandler):
                 return self.objects.create(kind, namespace, body, strict, dry)
             case "PATCH", True:
                 if self.headers.get("Content-Type", "") not in _MERGES:
-                    raise errors.StatusError(415, "UnsupportedMediaType", f"only {_MERGES[0]} is supported")
+                    raise StatusError(415, "UnsupportedMediaType", f"only {_MERGES[0]} is supported")
                 return self.objects.patch(kind, place, body, strict, dry)
             case "PUT", True:
                 return self.objects.replace(kind, place, body, strict)
@@ -312,7 +320,7 @@ class _Handler(BoundedHandler):
                 uid = ((body or {}).get("preconditions") or {}).get("uid", "")
                 return self.objects.delete(kind, namespace, name, uid, dry)
             case _:
-                raise errors.StatusError(405, "MethodNotAllowed", f"the method {self.command} is not supported here")
+                raise StatusError(405, "MethodNotAllowed", f"the method {self.command} is not supported here")
 
     def _list(self, target: PathTarget, query: Mapping[str, str]) -> Any:
         items, version = self.objects.list(target.kind, target.namespace, query.get("labelSelector", ""))
@@ -367,7 +375,7 @@ class _Handler(BoundedHandler):
         while (left := ends - time.monotonic()) > 0:
             found = self.objects.store.changes(kind.key, after, min(left, BOOKMARK_SECONDS))
             if found is None:
-                yield {"type": "ERROR", "object": errors.expired(after).document}
+                yield {"type": "ERROR", "object": expired(after).document}
                 return
             changes, after = found
             for change in changes:
@@ -406,7 +414,7 @@ def _name_of(query: Mapping[str, str]) -> str:
     """
     text = query.get("fieldSelector", "")
     if text and not text.startswith("metadata.name="):
-        raise errors.bad_request(f"field label not supported: {text}")
+        raise bad_request(f"field label not supported: {text}")
     return text.removeprefix("metadata.name=")
 
 

@@ -34,7 +34,6 @@ from lethe_operator.cluster.time_limit import Limiter
 from lethe_operator.dataset.pointers import OpenCatalogs, service_of
 from lethe_operator.dataset.tables import TABLE_SECONDS
 from lethe_operator.publish import changes
-from lethe_operator.publish import cursor as moves
 from lethe_operator.publish.changes import Common, EntryChange, LineageCommit, run_event
 from lethe_operator.publish.cursor import (
     Carried,
@@ -45,6 +44,8 @@ from lethe_operator.publish.cursor import (
     PublishingStep,
     generator_of,
     line_of,
+    move_to,
+    next_candidate,
     started,
 )
 from lethe_operator.publish.cursor_files import CursorFiles, CursorMoved, Numbered
@@ -417,11 +418,11 @@ class Feed:
         return generator_of(self.max_event_bytes)
 
     def _next_step(self, table: OpenTable, cursor: Cursor) -> PublishingStep | None:
-        candidate = moves.next_candidate(cursor.at, table.line)
+        candidate = next_candidate(cursor.at, table.line)
         if candidate is None:
             return None
         to = _position(table, candidate.to)
-        move = moves.move_to(candidate, cursor.at, to.version, _is_readable(table, cursor.at))
+        move = move_to(candidate, cursor.at, to.version, _is_readable(table, cursor.at))
         return PublishingStep(move, to, self._generator)
 
     def _finish(self, table: OpenTable, state: FeedState, current: Numbered) -> Numbered:
@@ -494,7 +495,7 @@ def _recovered(table: OpenTable, cursor: Cursor) -> PublishedPosition:
     Raises:
         LedgerError: A ledger file is unusable.
     """
-    candidate = moves.next_candidate(cursor.at, table.line)
+    candidate = next_candidate(cursor.at, table.line)
     head = next(iter(table.line.carried[-1:]), None)
     if candidate is None or candidate.to == head:
         return _position(table, head)

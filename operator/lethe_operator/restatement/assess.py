@@ -35,7 +35,6 @@ from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, Engine, NoTable, Observation, TableView, Unavailable
 from lethe_operator.resources.restatement import Restatement, Unmet
-from lethe_operator.restatement import outcome as id_lists
 from lethe_operator.restatement.outcome import (
     Assessment,
     Ready,
@@ -46,6 +45,7 @@ from lethe_operator.restatement.outcome import (
     planned,
     rolled_back_since,
     stalled,
+    with_list,
     without_list,
 )
 from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt, Running, Succeeded, back_off_seconds
@@ -344,7 +344,7 @@ def assess(context: RestatementContext) -> Assessment:
     if final is not None:
         return (None if restatement.spec.dry_run else rolled_back_since(restatement, dataset, world, final)) or final
     assessment = withdrawn(restatement, world, run_history, now) or _wanted(context)
-    assessment = id_lists.with_list(assessment, run_history.earlier_request)
+    assessment = with_list(assessment, run_history.earlier_request)
     if assessment.finished or assessment.stalled:
         assessment = replace(assessment, failures=run_history.failures)
     if assessment.finished or restatement.deadline is None or restatement.deadline <= now:
@@ -481,7 +481,7 @@ def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assess
     match outcome:
         case RequestOutcome.REFUSED:
             assert mine is not None
-            return id_lists.with_list(stalled(mine.verdict, final=True), mine)
+            return with_list(stalled(mine.verdict, final=True), mine)
         case RequestOutcome.POSTPONED if mine is not None and mine.reason == LEGAL_HOLD:
             return _under_hold(context, mine, undoes)
         case RequestOutcome.POSTPONED:
@@ -495,7 +495,7 @@ def _ended(context: RestatementContext, attempt: Attempt, undoes: str) -> Assess
     assessment = _queued(context, at, undoes, verdict)
     if at > context.now:
         assessment = Assessment(RestatementPhase.QUEUED, UNKNOWN, verdict, look_again=at)
-    return id_lists.with_list(assessment, mine)
+    return with_list(assessment, mine)
 
 
 def _under_hold(context: RestatementContext, mine: RequestResult, undoes: str) -> Assessment:

@@ -234,7 +234,7 @@ class VacuumPlaces:
 log = logging.getLogger(__name__)
 
 
-def start(
+def start_warm_driver(
     kube: Kube,
     namespace: str,
     settings: Settings,

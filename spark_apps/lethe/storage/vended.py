@@ -27,7 +27,7 @@ from urllib3.exceptions import ProtocolError
 
 from lethe.base.names import VENDED_FOR
 from lethe.base.unknown_types import known_types_only
-from lethe.storage import properties as allowed
+from lethe.storage import properties as allowed_properties
 from lethe.storage.file_io import file_io
 
 log = logging.getLogger(__name__)
@@ -233,7 +233,7 @@ class VendedFileIO(FileIO):
             made = self._made.get(scheme)
             if made is None or made[0] is not vended:
                 own = _without_vendor(self.properties)
-                made = vended, file_io(allowed.with_vended(own, vended.config), location)
+                made = vended, file_io(allowed_properties.with_vended(own, vended.config), location)
                 self._made[scheme] = made
             return made[1]
 
@@ -262,11 +262,13 @@ class RetryingRestCatalog(RestCatalog):
         Raises:
             InputError: `UnsafeProperty`.
         """
-        return allowed.vended(answered, self._configured, f"table {table} of the catalog {self.name}")
+        return allowed_properties.vended(answered, self._configured, f"table {table} of the catalog {self.name}")
 
     def _fetch_config(self) -> None:
         super()._fetch_config()
-        self.properties = allowed.configuration(self.properties, self._configured, f"the catalog {self.name}")
+        self.properties = allowed_properties.configuration(
+            self.properties, self._configured, f"the catalog {self.name}"
+        )
         self.uri = self.properties["uri"]
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
@@ -291,7 +293,7 @@ class RetryingRestCatalog(RestCatalog):
         location = response.metadata_location
         best = self._resolve_storage_credentials(response.storage_credentials, location)
         config = self.allowed({**response.config, **best}, ".".join(name))
-        return config, file_io(allowed.with_vended(self.properties, config), location or "")
+        return config, file_io(allowed_properties.with_vended(self.properties, config), location or "")
 
     def _create_session(self) -> Session:
         session = super()._create_session()
@@ -348,7 +350,7 @@ def for_boto3(properties: Mapping[str, str]) -> tuple[dict[str, str], Refreshabl
     """
     vendor = vendor_of(properties)
     vended = vendor.now()
-    current_properties = allowed.with_vended(properties, vended.config)
+    current_properties = allowed_properties.with_vended(properties, vended.config)
     if "s3.access-key-id" not in vended.config:
         return current_properties, None
 

@@ -27,7 +27,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from lethe_spark.apps.session import RunSession
-from lethe_spark.run import context as arguments
+from lethe_spark.run import context as run_context
 from lethe_spark.run import progress
 from lethe_spark.run.context import Cancelled, RunContext, crash_point
 from lethe_spark.run.foreign_errors import understood
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     forbid_core_dumps()
     formatter = log_to_stderr()
     tracing.start("lethe-run")
-    invocation, settings = arguments.parse(sys.argv[1:] if argv is None else argv, os.environ)
+    invocation, settings = run_context.parse(sys.argv[1:] if argv is None else argv, os.environ)
     cancelled = threading.Event()
     cancel_on_sigterm(cancelled)
     return carry_out(invocation, settings, cancelled, formatter).code
@@ -61,8 +61,8 @@ class RunEnd:
 
 
 def carry_out(
-    invocation: arguments.RunInvocation,
-    settings: arguments.Arguments,
+    invocation: run_context.RunInvocation,
+    settings: run_context.Arguments,
     cancelled: threading.Event,
     formatter: RedactingFormatter,
     on_error: Callable[[], object] = lambda: None,
@@ -73,12 +73,12 @@ def carry_out(
         on_error: Called when the run has failed, before its result is reported.
     """
     try:
-        spec = arguments.load_run(invocation.run_file)
+        spec = run_context.load_run(invocation.run_file)
     except Exception as e:
         error = understood(e)
         log.error("%s", error, exc_info=e)
         print(f"{error}", file=sys.stderr)
-        asked = arguments.identity_of(invocation.run_file)
+        asked = run_context.identity_of(invocation.run_file)
         delivered = asked is not None and progress.deliver(progress.failed(asked, error), invocation.environ)
         return RunEnd(error.exit_code, delivered)
     process_is_about(**log_fields(spec))
@@ -94,8 +94,8 @@ def carry_out(
 
 def _work(
     spec: RunSpec,
-    invocation: arguments.RunInvocation,
-    settings: arguments.Arguments,
+    invocation: run_context.RunInvocation,
+    settings: run_context.Arguments,
     cancelled: threading.Event,
     formatter: RedactingFormatter,
     on_error: Callable[[], object],

@@ -61,8 +61,8 @@ from lethe_spark.jobs.consolidation.promote import promote, register
 from lethe_spark.jvm.standalone_jvm import JvmCatalog, SmallJvm
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.mailbox import Post, drop_keys
-from lethe_spark.run import context as arguments
-from lethe_spark.run import progress as result
+from lethe_spark.run import context as run_context
+from lethe_spark.run import progress as run_progress
 from lethe_spark.run.context import Cancelled, Reports, Run, crash_point
 from lethe_spark.run.foreign_errors import understood
 from lethe_spark.run.kube import PodApi, StatusConfigMap
@@ -407,8 +407,8 @@ class Worker:
             self.tables.learn_secrets()
             spec = _run_of(entry, documents["run.json"])
         except Exception as e:
-            unread = result.failed(entry, _logged_error(entry, e))
-            result.put(config_map, {"result.json": unread.to_json()})
+            unread = run_progress.failed(entry, _logged_error(entry, e))
+            run_progress.put(config_map, {"result.json": unread.to_json()})
             self.on_result(unread, monotonic() - since)
             return None
         if spec is None:
@@ -429,11 +429,13 @@ class Worker:
             except Exception as e:
                 if not self.tables.jvm.answers():
                     raise JvmGone from e
-                done = result.failed(spec, _logged_error(spec, e))
+                done = run_progress.failed(spec, _logged_error(spec, e))
             crash_point("before-result", spec.run_id)
             last = reports.ended(Phase.FAILED if done.outcome is RunOutcome.FAILED else Phase.SUCCEEDED, done.message)
-            done = result.of_this_process(done)
-            result.put(config_map, {PROGRESS: last.to_json(), "result.json": result.for_config_map(done, spec.table)})
+            done = run_progress.of_this_process(done)
+            run_progress.put(
+                config_map, {PROGRESS: last.to_json(), "result.json": run_progress.for_config_map(done, spec.table)}
+            )
             log.info("run %s: %s %s", spec.run_id, done.outcome, done.reason)
             tracing.describe({"lethe.run.outcome": done.outcome.value, "lethe.run.reason": done.reason})
             self.on_result(done, monotonic() - since)
@@ -483,7 +485,7 @@ def _run_of(entry: MailboxEntry, text: str) -> RunSpec | None:
         Exception: The errors of the storage.
     """
     try:
-        spec = arguments.run_of(text, f"the run {entry.run_id}")
+        spec = run_context.run_of(text, f"the run {entry.run_id}")
     except LetheError as e:
         if e.reason == "RunFileChanged":
             raise

@@ -26,7 +26,7 @@ from lethe.base.errors import ConflictError, InputError, LetheError, TransientEr
 from lethe.hadoop import FolderCatalog, MetadataFolder, MetadataVersion
 from lethe.http_server import BoundedHandler, BoundedServer, ClientLimits, Rejected, is_same_secret, start
 from lethe.iceberg import catalogs
-from lethe.storage import properties as allowed
+from lethe.storage import properties as allowed_properties
 from lethe.uri import contains
 from pyspark.sql import SparkSession
 from requests.utils import (
@@ -390,7 +390,7 @@ class RestGuard:
 
     def _configuration(self, document: Mapping[str, Any]) -> dict[str, Any]:
         answered = {**(document.get("defaults") or {}), **self._own, **(document.get("overrides") or {})}
-        configuration = allowed.configuration(answered, self._own, f"the catalog {self.name}")
+        configuration = allowed_properties.configuration(answered, self._own, f"the catalog {self.name}")
         self._uri = configuration.pop("uri").rstrip("/")
         return {
             "defaults": {},
@@ -400,11 +400,11 @@ class RestGuard:
 
     def _table(self, document: Mapping[str, Any]) -> dict[str, Any]:
         what = f"a table of the catalog {self.name}"
-        config = allowed.vended(document.get("config") or {}, self._own, what)
+        config = allowed_properties.vended(document.get("config") or {}, self._own, what)
         credentials = [
             {"prefix": str(credential["prefix"]), "config": vended}
             for credential in document.get("storage-credentials") or ()
-            if (vended := allowed.vended(credential.get("config") or {}, self._own, what))
+            if (vended := allowed_properties.vended(credential.get("config") or {}, self._own, what))
         ]
         if config or credentials:
             # Of the FileIO, which asks for new credentials in executors too, where this server is not.

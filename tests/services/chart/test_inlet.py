@@ -35,7 +35,7 @@ def test_each_namespace_has_an_inlet_with_its_clusters(tmp_path: Path) -> None:
     known = {}
     for namespace, content in secrets.items():
         (tmp_path / namespace).write_bytes(content)
-        known[namespace] = settings.read(tmp_path / namespace)
+        known[namespace] = settings.read_clusters(tmp_path / namespace)
     assert {n: sorted(c) for n, c in known.items()} == {"a": ["main", "of-a"], "b": ["main"]}
     registry = known["b"]["main"].schema_registry
     assert registry is not None
@@ -51,7 +51,7 @@ def test_an_inlet_knows_the_topics_that_the_boundary_of_its_namespace_allows(tmp
     allowed = {}
     for namespace, secret in of(found, "Secret").items():
         (tmp_path / namespace).write_bytes(base64.b64decode(secret["data"]["kafka.yaml"]))
-        allowed[namespace] = settings.read(tmp_path / namespace)["main"].topics
+        allowed[namespace] = settings.read_clusters(tmp_path / namespace)["main"].topics
     assert allowed == {"a": ("main/a.*",), "b": ()}
     assert "topics" not in base64.b64decode(of(inlet(), "Secret")["a"]["data"]["kafka.yaml"]).decode()
 
@@ -103,5 +103,5 @@ def test_the_file_is_checked_and_its_values_are_not_quoted(tmp_path: Path) -> No
     file.write_text(yaml.safe_dump({"clusters": {"main": {"properties": {"sasl.password": ["secret"]}}}}))
 
     with pytest.raises(Exception, match=r"clusters\.main\.properties") as refusal:
-        settings.read(file)
+        settings.read_clusters(file)
     assert "secret" not in str(refusal.value).replace("Secret", "")

@@ -14,7 +14,7 @@ from lethe_operator.metrics import Metrics
 from lethe_operator.resources.common import ANNOTATION_AWAY_UNTIL
 from lethe_operator.resources.observed import Engine, UnplacedPod, WarmEngine, WorkerView, unplaced_pod
 from lethe_operator.runs.job import warm_driver_job
-from lethe_operator.runs.launch import start
+from lethe_operator.runs.launch import start_warm_driver
 from lethe_operator.runs.room import HELPED_WITHIN, LOOK_AGAIN, NEXT_AFTER, STAYS_AWAY, MakingWay, make_way
 from lethe_operator.settings import Settings, WarmDriverSettings
 
@@ -196,7 +196,7 @@ def a_server(*namespaces: str) -> FakeCluster:
     boxes = [(CONFIG_MAPS, {"metadata": {"namespace": n, "name": NAME, "labels": labels}}) for n in ("ns", "other")]
     server = FakeCluster(*boxes)
     for namespace in namespaces:
-        assert start(server, namespace, SETTINGS)  # type: ignore[arg-type]
+        assert start_warm_driver(server, namespace, SETTINGS)  # type: ignore[arg-type]
     return server
 
 

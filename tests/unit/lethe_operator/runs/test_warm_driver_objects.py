@@ -16,7 +16,7 @@ from lethe_operator.resources.observed import Attempt, AttemptState, Dispatch, E
 from lethe_operator.resources.restatement import SecretFile
 from lethe_operator.runs import job as warm_driver
 from lethe_operator.runs import names
-from lethe_operator.runs.launch import cancel, launch, replace_outdated, start
+from lethe_operator.runs.launch import cancel, launch, replace_outdated, start_warm_driver
 from lethe_operator.settings import CommitterSettings, Settings, WarmDriverSettings
 
 from tests.support.builders import NOW
@@ -38,7 +38,7 @@ def a_server(mailbox: str = NAME) -> FakeCluster:
 
 
 def started(server: FakeCluster, settings: Settings = SETTINGS) -> bool:
-    return start(server, "ns", settings)  # type: ignore[arg-type]
+    return start_warm_driver(server, "ns", settings)  # type: ignore[arg-type]
 
 
 def the_job(server: FakeCluster) -> Any:
