@@ -130,7 +130,7 @@ class EventsSpec(ApiModel):
     """A queue of S3 event notifications for the buffer.
 
     With it, the operator finds a batch within seconds, whatever the size of the buffer. Without it, and while the queue
-    does not answer, the operator lists the buffer. The condition EventsReady says whether the queue is read.
+    does not answer, the operator lists the buffer.
     """
 
     cel_rules = (
@@ -155,8 +155,8 @@ class EventsSpec(ApiModel):
     max_messages: Annotated[Int32, between(1, 10_000)] = 1000
     """A window ends early when it has this many messages."""
     visibility_seconds: Annotated[Int32, between(30, 43_200)] = 3600
-    """How many seconds a received message is hidden from other readers. The operator deletes the message when the batch
-    is committed; otherwise the queue delivers it again after this time. Set it longer than a batch usually waits.
+    """How many seconds a received message is hidden from other readers. The operator deletes it when the batch is
+    committed; otherwise the queue delivers it again. Set it longer than a batch usually waits.
     """
     max_in_flight: Annotated[Int32, between(1, 100_000)] = 10_000
     """The largest number of messages that are received and not yet deleted. At this number the operator stops receiving

@@ -199,8 +199,8 @@ class PodSpec(_Described):
 class PodTemplate(_Described):
     """What else the pods need, for driver and executors alike.
 
-    Only these fields exist: a Dataset's author cannot choose a service account, an image or security settings. Whatever
-    is named must be on a list of the chart's values podTemplate.allowedSecrets and podTemplate.allowed.
+    Only these fields exist: a Dataset's author cannot choose a service account, an image or security settings. What is
+    named must be in the chart's values podTemplate.allowedSecrets or podTemplate.allowed.
     """
 
     metadata: PodMetadata | None = None

@@ -457,13 +457,13 @@ class RunUsage(ApiModel):
     runs: int | None = None
     """Attempts that ended, also failed ones."""
     cpu_seconds: int | None = None
-    """Processor time of drivers, warm drivers and committers, without executors."""
+    """Processor time, without executors."""
     executor_cpu_seconds: int | None = None
-    """How long executors were there, for each of their cores."""
+    """How long executors were there, for each core."""
     files: int | None = None
     """Data files that they wrote."""
     bytes: int | None = None
-    """Bytes that consolidations added, and of the files that vacuums rewrote."""
+    """Bytes that consolidations added and vacuums rewrote."""
 
 
 class DatasetStatus(Status):

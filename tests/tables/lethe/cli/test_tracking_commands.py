@@ -84,7 +84,7 @@ def test_a_dry_run_of_track_says_what_would_change_and_writes_nothing(
 def test_batches_of_the_table_are_those_of_the_ledger(lethe: Lethe, monkeypatch: pytest.MonkeyPatch) -> None:
     by_table = [listed(lethe), listed(lethe, "--state", "refused"), listed(lethe, "--id", "B", "--id", "A")]
 
-    monkeypatch.setattr(batches.tracking, "find", lambda *_: None)
+    monkeypatch.setattr(batches.batches_table, "find", lambda *_: None)
     assert by_table == [listed(lethe), listed(lethe, "--state", "refused"), listed(lethe, "--id", "B", "--id", "A")]
     assert [[b["id"] for b in found] for found in by_table] == [["A", "C", "B"], ["C"], ["A", "B"]]
     assert (by_table[0][2]["tombstoned"], by_table[0][1]["refusal"]) == (True, "SchemaMismatch: x")
