@@ -278,8 +278,8 @@ class Site:
             return bytes(stream.read())
 
     def names_in(self, folder: str) -> list[str]:
-        """The names of the objects directly below a folder."""
-        selector = FileSelector(folder.removeprefix("s3://"))
+        """The names of the objects directly below a folder; empty if there is none."""
+        selector = FileSelector(folder.removeprefix("s3://"), allow_not_found=True)
         return [one.base_name for one in self.files.get_file_info(selector)]
 
     def clear(self, folder: str) -> None:
