@@ -270,6 +270,24 @@ def test_an_abandoned_upload_leaves_nothing_and_its_id_is_free(sent: Site) -> No
     assert sent.complete().state is UploadState.COMPLETE
 
 
+# --- pages ---
+
+
+@pytest.mark.parametrize(("limit", "pages"), [(1, 2), (2, 1), (3, 1)])
+def test_the_last_page_of_uploads_says_that_there_are_no_more(site: Site, limit: int, pages: int) -> None:
+    """Also if it is full."""
+    for batch in ("A", "B"):
+        site.uploads.open(site.buffer(), batch, entries())
+
+    found, after, more, number = [], "", True, 0
+    while more:
+        views, more = site.uploads.page(site.buffer(), after, limit)
+        found += views
+        after, number = views[-1].id, number + 1
+
+    assert ({v.batch_id for v in found}, len(found), number) == ({"A", "B"}, 2, pages)
+
+
 # --- old ones ---
 
 
