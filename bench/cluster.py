@@ -194,18 +194,18 @@ class Site:
         samples = (s for family in text_string_to_metric_families(lines) for s in family.samples)
         return float(sum(s.value for s in samples if s.name == name and s.labels.get("flow_schema") == FLOW))
 
-    def usage_of(self, container: str) -> "Usage":
-        """What containers of this name use together, as the kubelets last measured them."""
-        cpu, memory = 0, 0
+    def usage(self) -> "dict[str, Usage]":
+        """What the containers of each name in CONTAINERS use together, as the kubelets last measured them."""
+        cpu, memory = dict.fromkeys(CONTAINERS, 0), dict.fromkeys(CONTAINERS, 0)
         for node in self.core.list_node().items:
             answer = self.core.connect_get_node_proxy_with_path(
                 node.metadata.name, "stats/summary", _preload_content=False
             )
             stats = json.loads(answer.data)
-            for found in (c for pod in stats["pods"] for c in pod.get("containers") or () if c["name"] == container):
-                cpu += found["cpu"].get("usageCoreNanoSeconds", 0)
-                memory += found["memory"].get("workingSetBytes", 0)
-        return Usage(cpu / 1e9, memory)
+            for found in (c for pod in stats["pods"] for c in pod.get("containers") or () if c["name"] in cpu):
+                cpu[found["name"]] += found["cpu"].get("usageCoreNanoSeconds", 0)
+                memory[found["name"]] += found["memory"].get("workingSetBytes", 0)
+        return {name: Usage(cpu[name] / 1e9, memory[name]) for name in CONTAINERS}
 
     def catalog_queries(self) -> float:
         """Transactions of the catalog's database since its start. Each query of a catalog's client is one."""
@@ -453,11 +453,10 @@ def costs(site: Site) -> Iterator[dict[str, float]]:
 
     def look() -> None:
         while not ended.wait(MEMORY_EVERY_SECONDS):
-            for name in CONTAINERS:
-                peaks[name] = max(peaks[name], site.usage_of(name).memory_bytes)
+            for name, used in site.usage().items():
+                peaks[name] = max(peaks[name], used.memory_bytes)
 
-    before = {name: site.usage_of(name).cpu_seconds for name in CONTAINERS}
-
+    before = site.usage()
     site.process.forget_peak()
     cpu, requests, queries = site.process.cpu_seconds(), site.operator_requests(), site.catalog_queries()
     looks = threading.Thread(target=look, name="memory", daemon=True)
@@ -469,7 +468,7 @@ def costs(site: Site) -> Iterator[dict[str, float]]:
         looks.join()
     found |= {
         **{f"{name}_memory_peak_bytes": peak for name, peak in peaks.items()},
-        **{f"{name}_cpu_seconds": round(site.usage_of(name).cpu_seconds - before[name], 1) for name in CONTAINERS},
+        **{f"{n}_cpu_seconds": round(u.cpu_seconds - before[n].cpu_seconds, 1) for n, u in site.usage().items()},
         "operator_cpu_seconds": round(site.process.cpu_seconds() - cpu, 1),
         "operator_memory_peak_bytes": site.process.memory_bytes(peak=True),
         "operator_api_requests": site.operator_requests() - requests,

@@ -2,14 +2,14 @@
 
     python -m bench.formats [--scale tiny|small|full] [--out docs/benchmarks]
 
-Each program reads the same files into memory and compares nothing. Lethe also checks every value against the types of the table,
-and converts it; it decodes in a process of its own, and *here* is the same without that process. Polars, DuckDB and Arrow declare
-the types of text files, too. Processor time is that of all processes and threads, for a GiB of rows in Arrow's memory.
+Each program reads the same files into memory. Lethe also checks every value against the types of the table, and converts it; it
+decodes in a process of its own, and *here* is the same without that process. Polars and DuckDB are given the types of text files,
+Arrow infers them. Processor time is that of all processes and threads, for a GiB of rows in Arrow's memory.
 """
 
 import gc
 import json
-import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,21 +24,21 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
+from lethe.contract.kubernetes import GIB, MIB
 from lethe.contract.settings import FileFormat
 from lethe.decoder.limits import Limits
 from lethe.ingest.buffer_files import Bytes, FileOutcome, Reader, ReadSettings, fit
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.schema_fit import Piece
+from lethe.processor import processor_seconds
 
 from bench import timing
-from bench.processes import family_seconds
 from bench.report import Cell, View
 from bench.runner import Place, Suite, program, sizes
 from bench.timing import Case, Sample, in_turns, say
 
 LETHE, HERE = "Lethe", "Lethe, here"
 BATCH: Final = "batch_id"
-MIB: Final = 1024 * 1024
 ITEM: Final = pa.struct([("sku", pa.string()), ("quantity", pa.int64()), ("price", pa.float64())])
 _AVRO: Final = {pa.int64(): "long", pa.float64(): "double", pa.string(): "string"}
 _OF_DUCKDB: Final = {pa.int64(): "BIGINT", pa.float64(): "DOUBLE", pa.string(): "VARCHAR"}
@@ -211,10 +211,9 @@ def by_arrow(of: Input) -> int:
     return sum(read[of.format](f).num_rows for f in of.files)
 
 
-FLAT: Final = (FileFormat.PARQUET, FileFormat.ORC, FileFormat.CSV, FileFormat.JSON, FileFormat.AVRO)
 PROGRAMS: Final[Mapping[str, tuple[Callable[[Input], int], tuple[FileFormat, ...]]]] = {
-    LETHE: (by_lethe, FLAT),
-    HERE: (by_lethe_here, FLAT),
+    LETHE: (by_lethe, tuple(FileFormat)),
+    HERE: (by_lethe_here, tuple(FileFormat)),
     "Polars": (by_polars, (FileFormat.PARQUET, FileFormat.CSV, FileFormat.JSON, FileFormat.AVRO)),
     "DuckDB": (by_duckdb, (FileFormat.PARQUET, FileFormat.CSV, FileFormat.JSON)),
     "Arrow": (by_arrow, (FileFormat.PARQUET, FileFormat.ORC, FileFormat.CSV)),
@@ -230,9 +229,9 @@ def inputs(work: Path, scale: FormatsScale) -> dict[str, Any]:
     results: list[dict[str, Any]] = []
     for name, make in INPUTS.items():
         rows = make(max(scale.files, 10 * scale.bytes // make(10).nbytes))
-        gib = round(rows.nbytes / 1024 / MIB, 5)
+        gib = round(rows.nbytes / GIB, 5)
         say(f"  {name}: {rows.num_rows:,} rows, {rows.nbytes / MIB:.0f} MiB")
-        for format_ in FLAT:
+        for format_ in FileFormat:
             if format_ is FileFormat.CSV and rows.schema.field(-1).type not in _AVRO:
                 continue
             of = _written(work, name, format_, rows, scale.files)
@@ -260,14 +259,12 @@ def _written(work: Path, name: str, format_: FileFormat, rows: pa.Table, files: 
 
 def _measured(read: Callable[[Input], int], of: Input, _: int) -> Sample:
     gc.collect()
-    before = family_seconds(os.getpid())
-    seconds = timing.seconds_of(lambda: _require(read(of), of.rows))
-    return Sample(seconds, cpu_seconds=family_seconds(os.getpid()) - before)
-
-
-def _require(found: int, rows: int) -> None:
-    if found != rows:
-        raise RuntimeError(f"{found} rows were read, {rows} were written")
+    began, before = time.perf_counter(), processor_seconds()
+    found = read(of)
+    sample = Sample(time.perf_counter() - began, cpu_seconds=processor_seconds() - before)
+    if found != of.rows:
+        raise RuntimeError(f"{found} rows were read, {of.rows} were written")
+    return sample
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -105,33 +105,35 @@ class Bench:
 
 
 @contextmanager
+def started(home: Path, environment: Mapping[str, str] | None = None) -> Iterator[Kube]:
+    """`lethe local` in a folder, until the block ends. `environment`: None: that of this process."""
+    command = [sys.executable, "-m", "lethe.cli", "local", "up", "--dir", str(home)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            with client(folder_of(home)) as kube:
+                yield kube
+        finally:
+            process.send_signal(signal.SIGINT)
+
+
+@contextmanager
 def running() -> Iterator[Bench]:
-    with tempfile.TemporaryDirectory(prefix="lethe-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="lethe-bench-") as name, started(Path(name)) as kube:
         home = Path(name)
-        command = [sys.executable, "-m", "lethe.cli", "local", "up", "--dir", name]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            try:
-                assert process.stdout is not None
-                process.stdout.readline()
-                with client(folder_of(home)) as kube:
-                    bench = Bench(home, kube)
-                    spec = {
-                        "table": {
-                            "catalog": "local",
-                            "name": "b.t",
-                            "create": {"schema": "id BIGINT, batch_id STRING"},
-                        },
-                        "batchColumn": "batch_id",
-                        "buffer": {"uri": f"file://{home}/buffer"},
-                        "consolidation": {"minBatches": 1},
-                    }
-                    bench.put(home / "buffer/batch_id=first", 0)
-                    document = {"apiVersion": _API, "kind": "Dataset", "metadata": {"name": "bench"}, "spec": spec}
-                    kube.create(DATASETS, NAMESPACE, document)
-                    bench.wait(lambda: bool(bench.promoted()))
-                    yield bench
-            finally:
-                process.send_signal(signal.SIGINT)
+        bench = Bench(home, kube)
+        spec = {
+            "table": {"catalog": "local", "name": "b.t", "create": {"schema": "id BIGINT, batch_id STRING"}},
+            "batchColumn": "batch_id",
+            "buffer": {"uri": f"file://{home}/buffer"},
+            "consolidation": {"minBatches": 1},
+        }
+        bench.put(home / "buffer/batch_id=first", 0)
+        document = {"apiVersion": _API, "kind": "Dataset", "metadata": {"name": "bench"}, "spec": spec}
+        kube.create(DATASETS, NAMESPACE, document)
+        bench.wait(lambda: bool(bench.promoted()))
+        yield bench
 
 
 def commits(rounds: int) -> dict[str, list[float]]:

@@ -94,18 +94,6 @@ def _family(pid: int) -> list[int]:
     return found
 
 
-def family_seconds(pid: int) -> float:
-    """Processor seconds of a process and of all processes below it, also of those that have ended and were waited for."""
-    spent = 0.0
-    for one in _family(pid):
-        try:
-            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended
-        spent += sum(map(int, fields[11:15])) / _TICKS
-    return spent
-
-
 def _memory(pid: int) -> int:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()

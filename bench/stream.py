@@ -9,26 +9,22 @@ of which the stages are made: a run's phases, and the time between two runs.
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 from lethe import tracing
 from lethe.kube import DATASETS, Kube
-from lethe_local.cli import client, folder_of
 from lethe_local.folder import NAMESPACE
 from pyiceberg.catalog import load_catalog
 
 from bench import consolidation, producer
 from bench.consolidation import ConsolidationScale
 from bench.lake import Lake, refill, total_records
+from bench.local import started
 from bench.report import Cell, Goal, Part, View, goal, ratio, results_of
 from bench.runner import Suite, program
 from bench.timing import say
@@ -49,7 +45,7 @@ def local(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
         raise RuntimeError(errors[0])
     made = refill(lake.home / "buffer", scale.files)
     shutil.rmtree(lake.home / "local", ignore_errors=True)
-    with running() as collector, _local(lake.home / "local", collector.url) as kube:
+    with running() as collector, started(lake.home / "local", _environment(collector.url)) as kube:
         since = time.time()
         kube.create(DATASETS, NAMESPACE, _dataset(lake.home / "buffer", scale.files))
         _await_promoted(kube, scale.files)
@@ -101,19 +97,10 @@ def stages_of(since: float, until: float, runs: Sequence[ReceivedSpan]) -> Mappi
     return found
 
 
-@contextmanager
-def _local(home: Path, collector: str) -> Iterator[Kube]:
-    command = [sys.executable, "-m", "lethe.cli", "local", "up", "--dir", str(home)]
-    environment = {**os.environ, tracing.ENDPOINT: collector, "OTEL_BSP_SCHEDULE_DELAY": "200"}
-    environment.pop("PYICEBERG_HOME", None)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        try:
-            assert process.stdout is not None
-            process.stdout.readline()
-            with client(folder_of(home)) as kube:
-                yield kube
-        finally:
-            process.send_signal(signal.SIGINT)
+def _environment(collector: str) -> dict[str, str]:
+    """Of processes that send traces soon, and that do not use the catalog of this one."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYICEBERG_HOME"}
+    return {**kept, tracing.ENDPOINT: collector, "OTEL_BSP_SCHEDULE_DELAY": "200"}
 
 
 def _dataset(buffer: Path, files: int) -> dict[str, Any]:

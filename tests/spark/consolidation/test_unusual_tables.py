@@ -1,7 +1,6 @@
 """Another engine adds columns of types that Lethe does not read or write. Batches go on, and later all is well without them."""
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,9 +18,9 @@ from lethe.base.errors import InputError
 from lethe.contract.run import BufferRef, CreateTable, TableRef
 from lethe.contract.settings import Deletes, FileFormat
 from lethe.files.bounds import partitions_of_batches
+from lethe.processor import processor_seconds
 from pyspark.sql import SparkSession
 
-from bench.processes import family_seconds
 from tests.spark.parameters import pairs, some, tuples
 from tests.spark.support.all_types import alone
 from tests.spark.support.flights import Flights
@@ -252,9 +251,9 @@ def test_a_value_of_4000_columns_takes_at_most_twice_the_processor_time_of_one_o
         )
         buffer = BufferRef(uri=story.buffer.uri, format=format_)
         spec = story.consolidation(*"ABCD", buffer=buffer).model_copy(update={"table": table})
-        before = family_seconds(os.getpid())
+        before = processor_seconds()
         assert story.run(spec).rows_added == 4 * ROWS_OF_A_FILE
-        return (family_seconds(os.getpid()) - before) / (4 * ROWS_OF_A_FILE * columns) * 1e6
+        return (processor_seconds() - before) / (4 * ROWS_OF_A_FILE * columns) * 1e6
 
     few = min(microseconds_for_a_value(100) for _ in range(3))  # the first one also compiles Java
 

@@ -300,7 +300,7 @@ def _operation(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_replacement_that_another_tool_brought_back_after_a_rollback_is_not_added_again() -> None:
-    """Its rows are there, and its request is not. Of change data nobody knows which older rows had its keys."""
+    """Its rows are there, and its request is not. Of change data it is unknown which older rows had its keys."""
     request = a_replay(by="A2")
     by_keys = request.model_copy(update={"replacement": _keyed("a")})
     ledger = a_ledger(batches=[a_batch("A"), a_batch("A2", restatement=request.key)])

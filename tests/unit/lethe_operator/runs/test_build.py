@@ -275,9 +275,9 @@ def test_only_a_pod_that_asks_for_a_token_gets_one(chosen: Size) -> None:
 
 def test_no_secret_is_part_of_any_object() -> None:
     """They come from mounted Secrets; the confs hold sizes, addresses and paths."""
-    told = {k: v for k, v in pod.confs(RUN, WIDE, SETTINGS).items() if "catalog" in k or "secret" in k}
+    named = {k: v for k, v in pod.confs(RUN, WIDE, SETTINGS).items() if "catalog" in k or "secret" in k}
 
-    assert told == {"spark.authenticate.secret.file": "/etc/lethe/rpc/secret"}
+    assert named == {"spark.authenticate.secret.file": "/etc/lethe/rpc/secret"}
 
 
 def test_driver_and_executors_know_each_other_by_a_secret_of_the_attempt() -> None:
