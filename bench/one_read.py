@@ -21,14 +21,14 @@ Read = Callable[[], int]
 
 
 def lethe_scan(metadata: str, query: str, batch: str) -> Read:
-    import lethe
+    from lethe.read.scan import scan  # `lethe.scan` imports it at its first use
     from pyiceberg.table import StaticTable
 
     def read() -> int:
         table = StaticTable.from_metadata(metadata)
         if query == "count":
-            return lethe.scan(table).count()
-        found = lethe.scan(table, filter=f"{COLUMN} = '{batch}'") if query == "batch" else lethe.scan(table)
+            return scan(table).count()
+        found = scan(table, filter=f"{COLUMN} = '{batch}'") if query == "batch" else scan(table)
         return sum(b.num_rows for b in found.to_batches())
 
     return read

@@ -158,6 +158,11 @@ def outdated(planned: Iterable[FileBounds], files_now: Iterable[FileBounds]) -> 
     return ""
 
 
+def has_one_batch(file: FileBounds) -> bool:
+    """Whether all rows have the same batch id, which both bounds are."""
+    return file.lower is not None and file.lower == file.upper and file.null_count == 0
+
+
 @dataclass(frozen=True)
 class BoundsSplit:
     """All files, divided by what their bounds prove; each part in the given order."""
@@ -189,7 +194,7 @@ class IdIndex:
 
     def must_hold(self, file: FileBounds) -> bool:
         """Whether all rows have one of the ids: the bounds are equal and one of the ids, and the null count is 0."""
-        return file.lower is not None and file.lower == file.upper and file.lower in self._set and file.null_count == 0
+        return has_one_batch(file) and file.lower in self._set
 
     def within(self, file: Bounded) -> list[str]:
         """The ids that the file might hold."""

@@ -3,8 +3,10 @@
 Rows may be deleted by position, in delete files and deletion vectors, or by tombstones of their batches.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, starmap
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -18,11 +20,11 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, IcebergType, ListType, MapType, NestedField, StructType
+from pyiceberg.types import DoubleType, FloatType, IcebergType, ListType, MapType, NestedField, StringType, StructType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from lethe.base.errors import InputError
-from lethe.files.bounds import IdIndex, split_by_bounds
+from lethe.files.bounds import FileBounds, IdIndex, has_one_batch, split_by_bounds
 from lethe.files.increment import ReadPlan
 from lethe.iceberg.column_path import ColumnPath
 from lethe.iceberg.conditions import RowCondition
@@ -391,6 +393,13 @@ def _deletes_of(file: PlannedFile) -> Iterator[PositionDeletes]:
             yield PositionDeletes(found.file_path, found.file_format)
 
 
+def identity_values(specs: Mapping[int, PartitionSpec], file: DataFile) -> dict[int, Any]:
+    """The values of the file's partition that are those of columns, by the ids of the columns."""
+    spec = specs.get(file.spec_id or 0)
+    fields = enumerate(spec.fields if spec is not None else ())
+    return {f.source_id: file.partition[n] for n, f in fields if isinstance(f.transform, IdentityTransform)}
+
+
 @dataclass(frozen=True)
 class Reading:
     """What to read of data files."""
@@ -419,7 +428,7 @@ class Reading:
             try:
                 fields_of_file = file_fields(physical, self.names)
                 kept = [f.field_id for f in self.columns if f.name in self.dictionaries]
-                projection = Projection.of(fields_of_file, self.columns, self._constants(file), kept)
+                projection = Projection.of(fields_of_file, self.columns, identity_values(self.specs, file), kept)
             except Unprojectable as e:
                 raise InputError("UnreadableFile", f"the data file {file.file_path} cannot be read: {e}.") from None
             if deleted is None and file.file_format == FileFormat.PARQUET:
@@ -452,12 +461,6 @@ class Reading:
             "lethe_spark.read.",
         )
 
-    def _constants(self, file: DataFile) -> dict[int, Any]:
-        """The values of the file's partition, by the ids of the columns that have them."""
-        spec = self.specs.get(file.spec_id or 0)
-        fields = enumerate(spec.fields if spec is not None else ())
-        return {f.source_id: file.partition[n] for n, f in fields if isinstance(f.transform, IdentityTransform)}
-
     def _promising(self, fragment: Any, physical: pa.Schema, fields_of_file: Sequence[FileField]) -> Any:
         """The row groups that may hold a row of the condition, by the statistics in the footer."""
         types = {f.field_id: (name, f.type) for name, f in zip(physical.names, fields_of_file, strict=True)}
@@ -482,6 +485,49 @@ def _without(rows: pa.RecordBatch, begin: int, deleted: PositionArray) -> pa.Rec
     stays = np.ones(rows.num_rows, bool)
     stays[deleted[low:high] - begin] = False
     return rows.filter(pa.array(stays))
+
+
+_ONE_ROW: Final = pa.record_batch([pa.nulls(1)], names=["none"])
+"""For a condition that names no column."""
+
+
+class Foreseen:
+    """Decides the condition of a view for files in which all rows have the same values of its columns, without opening them.
+
+    These are the values of the partition, and a batch id that is the lower and the upper bound.
+    """
+
+    def __init__(self, view: SnapshotView) -> None:
+        self._condition, self._batch_column = view.condition, view.field_id
+        self._specs = view.metadata.specs()
+        by_name = {f.name: f for f in view.schema.fields}
+        self._columns = [by_name[name] for name in view.condition.columns]
+        self._schema = pa.schema([arrow_field(f) for f in self._columns])
+        self._decided: dict[tuple[Any, ...], bool] = {}
+
+    def __call__(self, file: PlannedFile) -> bool | None:
+        """Whether the condition is true for all rows, or for none. None: the rows decide."""
+        if self._condition.is_always_true:
+            return True
+        values: list[Any] = []
+        of_partition = identity_values(self._specs, file.data_file)
+        for field in self._columns:
+            # PyIceberg reads doubles of partitions as floats.
+            if field.field_id in of_partition and not isinstance(field.field_type, FloatType | DoubleType):
+                values.append(of_partition[field.field_id])
+            elif self._is_batch_column(field) and has_one_batch(file.bounds):
+                values.append(file.bounds.lower)
+            else:
+                return None
+        key = tuple(values)
+        if key not in self._decided:
+            arrays = [_repeated(_scalar(v, field), 1) for v, field in zip(values, self._columns, strict=True)]
+            row = pa.record_batch(arrays, schema=self._schema) if arrays else _ONE_ROW
+            self._decided[key] = self._condition.true_in(row)[0].as_py()
+        return self._decided[key]
+
+    def _is_batch_column(self, field: NestedField) -> bool:
+        return field.field_id == self._batch_column and isinstance(field.field_type, StringType)
 
 
 @dataclass(frozen=True)
@@ -538,21 +584,34 @@ def read(
     """Read these columns of the rows of all parts.
 
     Args:
+        columns: May be none, to count the rows.
         ahead: Read several files at once; False: each record batch only when it is asked for.
     """
     batch_column = view.schema.find_column_name(view.field_id) if view.field_id is not None else None
+    foreseen = Foreseen(view)
     for part in parts:
-        if part.reads_all_rows or batch_column is None:
-            yield from _rows(view, part.files, columns, ahead=ahead)
-            continue
-        needed = tuple(dict.fromkeys((*columns, batch_column)))
-        ids = pa.array(sorted(part.ids), pa.string())
-        # With a dictionary, each batch id is looked up once per record batch, not once per row.
-        for batch in _rows(view, part.files, needed, (batch_column,), ahead):
-            matches = _is_one_of(batch.column(batch_column), ids)
-            kept = batch.filter(matches if part.of_ids else pc.invert(matches))
+        chosen = None if part.reads_all_rows or batch_column is None else Chosen(batch_column, part.ids, part.of_ids)
+        decided = [(f, foreseen(f)) for f in part.files]
+        for is_true, condition in ((True, RowCondition.of(view.schema, None)), (None, view.condition)):
+            some = [f for f, all_rows in decided if all_rows is is_true]
+            yield from _rows(view, some, columns, condition, chosen, ahead)
+
+
+class Chosen:
+    """Chooses rows by their batch."""
+
+    def __init__(self, column: str, ids: Collection[str], of_ids: bool) -> None:
+        self.column = column
+        self._ids, self._of_ids = IdIndex(ids), of_ids
+
+    def among(self, file: FileBounds, batches: RecordBatches) -> Iterator[pa.RecordBatch]:
+        """The chosen rows of the file. With a dictionary, each batch id is looked up once per record batch, not once per row."""
+        ids = pa.array(self._ids.within(file), pa.string())
+        for batch in batches:
+            matches = _is_one_of(batch.column(self.column), ids)
+            kept = batch.filter(matches if self._of_ids else pc.invert(matches))
             if kept.num_rows:
-                yield _decoded(kept.select(list(columns)), batch_column)
+                yield kept
 
 
 def _is_one_of(values: pa.Array, ids: pa.Array) -> pa.Array:
@@ -572,43 +631,70 @@ def _decoded(batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
 
 
 def count(view: SnapshotView, parts: Sequence[ReadPart]) -> int:
-    """Count the rows. For files that are read completely, use their metadata."""
+    """Count the rows. For files that are read completely, use their metadata and their deletes."""
     total = 0
+    foreseen = Foreseen(view)
     to_read: list[ReadPart] = []
     for part in parts:
-        unknown: list[PlannedFile] = []
-        for file in part.files:
-            if part.reads_all_rows and view.condition.is_always_true and not file.delete_files:
-                total += file.data_file.record_count
-            else:
-                unknown.append(file)
-        to_read.append(ReadPart(tuple(unknown), part.ids, part.of_ids))
-    batch_column = view.schema.find_column_name(view.field_id) if view.field_id is not None else None
-    return total + sum(b.num_rows for b in read(view, to_read, (batch_column or view.schema.fields[0].name,)))
+        whole = [f for f in part.files if part.reads_all_rows and foreseen(f)]
+        for file, deleted in _with_deletes(view.io, whole):
+            records = file.data_file.record_count
+            total += records if deleted is None else records - len(np.unique(deleted[deleted < records]))
+        chosen = frozenset(f.bounds.path for f in whole)
+        unknown = tuple(f for f in part.files if f.bounds.path not in chosen)
+        to_read.append(ReadPart(unknown, part.ids, part.of_ids))
+    return total + sum(b.num_rows for b in read(view, to_read, ()))
 
 
 def _rows(
     view: SnapshotView,
     files: Sequence[PlannedFile],
     columns: Sequence[str],
-    dictionaries: tuple[str, ...] = (),
-    ahead: bool = True,
+    condition: RowCondition,
+    chosen: Chosen | None,
+    ahead: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """These columns of the rows that are not deleted natively, and for which the filter of the view is true."""
+    """These columns of the rows that are not deleted natively, that are chosen, and for which the condition is true."""
     by_name = {f.name: f for f in view.schema.fields}
-    columns_to_read = tuple(by_name[name] for name in dict.fromkeys((*columns, *view.condition.columns)))
+    dictionaries = () if chosen is None else (chosen.column,)
+    needed = tuple(by_name[name] for name in dict.fromkeys((*columns, *dictionaries, *condition.columns)))
     metadata = view.metadata
-    reading = Reading(columns_to_read, view.condition, metadata.name_mapping(), metadata.specs(), dictionaries)
-    executor = ExecutorFactory.get_or_create()
+    reading = Reading(needed, condition, metadata.name_mapping(), metadata.specs(), dictionaries)
+
+    def rows_of(file: PlannedFile, deleted: PositionArray | None) -> RecordBatches:
+        rows = reading.rows(view.io, file.data_file, deleted)
+        if chosen is None:
+            return (batch.select(list(columns)) for batch in rows)
+        return (_decoded(b.select(list(columns)), chosen.column) for b in chosen.among(file.bounds, rows))
+
+    def whole(file: PlannedFile, deleted: PositionArray | None) -> RecordBatches:
+        return list(rows_of(file, deleted))
+
+    to_read = _with_deletes(view.io, files)
+    for batches in _ahead(whole, to_read) if ahead else starmap(rows_of, to_read):
+        yield from batches
+
+
+def _with_deletes(io: FileIO, files: Sequence[PlannedFile]) -> Iterator[tuple[PlannedFile, PositionArray | None]]:
+    """The files, each with the positions of its deleted rows. Files of deletes are read for several data files at once."""
     for n in range(0, len(files), PARALLEL_FILES):
         some = files[n : n + PARALLEL_FILES]
-        deleted = deleted_rows(view.io, some)
+        deleted = deleted_rows(io, some)
+        yield from ((file, deleted.get(file.bounds.path)) for file in some)
 
-        def rows_of(file: PlannedFile, deleted: Deleted = deleted) -> RecordBatches:
-            return reading.rows(view.io, file.data_file, deleted.get(file.bounds.path))
 
-        def whole(file: PlannedFile, rows_of: Callable[[PlannedFile], RecordBatches] = rows_of) -> RecordBatches:
-            return list(rows_of(file))
-
-        for batches in executor.map(whole, some) if ahead else map(rows_of, some):
-            yield from (rows.select(list(columns)) for rows in batches)
+def _ahead(
+    read: Callable[[PlannedFile, PositionArray | None], RecordBatches],
+    files: Iterator[tuple[PlannedFile, PositionArray | None]],
+) -> Iterator[RecordBatches]:
+    """What is read of each file, in their order. The next file begins when one is handed over, not when a group is done."""
+    executor = ExecutorFactory.get_or_create()
+    waiting = deque(executor.submit(read, *file) for file in islice(files, PARALLEL_FILES - 1))
+    try:
+        while waiting:
+            rows = waiting.popleft().result()
+            waiting.extend(executor.submit(read, *file) for file in islice(files, 1))
+            yield rows
+    finally:
+        for one in waiting:
+            one.cancel()

@@ -9,6 +9,7 @@ import lethe
 import lethe_spark
 import pytest
 from lethe.base.errors import InputError
+from lethe.read.data_file import Reading
 from lethe_spark.jvm import scan_tasks
 from lethe_spark.jvm.scan_tasks import plan_tasks, stage
 from lethe_spark.jvm.spark_table import in_set
@@ -186,6 +187,19 @@ def test_deletes_of_other_engines_apply_as_well(
     assert rows_of(lethe_spark.read(many.spark, many.full_name)) == expected(many, "A", "K")
     assert {v for _, v in expected(many)} == {0, 1, 2, 4, 5, 6, 7, 8, 9}
     assert lethe.scan(many.full_name).count() == expected(many, "A", "K").total()
+
+
+def test_native_deletes_are_counted_without_data(many: Flights, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = lethe.scan(many.full_name).count()
+    many.spark.sql(f"ALTER TABLE {many.full_name} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    for v in (3, 4):
+        many.spark.sql(f"DELETE FROM {many.full_name} WHERE v = {v}")
+    left = rows_of(many.spark.table(many.full_name)).total()
+    opened: list[str] = []
+    monkeypatch.setattr(Reading, "rows", lambda *_: opened.append("a data file") or iter(()))
+
+    assert (lethe.scan(many.full_name).count(), opened) == (left, [])
+    assert left < before
 
 
 FILTERS = ["v + 1 = 3", "abs(v) = 2", "true", "v = 2 AND length(batch_id) = 1"]

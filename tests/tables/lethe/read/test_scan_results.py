@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError, LedgerError
-from lethe.read.data_file import Reading
+from lethe.read.data_file import PARALLEL_FILES, Reading
 from pyiceberg.expressions import GreaterThan
 from pyiceberg.table import Table
 
+from tests.support.clock import wait_until
 from tests.support.tables import kinds, revert, rows, values
 
 
@@ -133,6 +134,20 @@ def test_a_limited_scan_reads_no_further_than_asked(table: Table, monkeypatch: p
 
     assert lethe.scan(table).limit(15).to_arrow().num_rows == 15
     assert read == [10, 10]
+
+
+def test_the_next_file_begins_when_one_is_handed_over(table: Table, opened: list[str]) -> None:
+    """The files are not read in groups, whose slowest file all others would wait for."""
+    for start in range(PARALLEL_FILES + 2):
+        table.append(rows("A", start=start))
+    scan = lethe.scan(table)
+    assert scan.parts
+    opened.clear()
+    batches = scan.to_batches()
+
+    for begun in (PARALLEL_FILES, PARALLEL_FILES + 1, PARALLEL_FILES + 2):
+        next(batches)
+        wait_until(lambda begun=begun: kinds(opened)["data"] == begun, 30)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("package", ["pandas", "polars", "duckdb"])

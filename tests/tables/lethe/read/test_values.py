@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Iterable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 from pyiceberg.types import IntegerType
 
-from tests.support.tables import new_table, revert
+from tests.support.tables import kinds, new_table, revert
 
 PART = pa.struct([("x", pa.int64()), ("t", pa.string())])
 NESTED = pa.schema(
@@ -156,6 +158,56 @@ def test_a_filter_on_a_partition_is_judged_like_any_other(
 
     assert {c: numbers(table, c) for c in found} == found
     assert {c: lethe.scan(table, filter=c).count() for c in found} == {c: len(n) for c, n in found.items()}
+
+
+SOME_DAY = datetime(2026, 3, 2, 10, 30, tzinfo=UTC)
+SAME_IN_A_FILE: dict[str, tuple[pa.DataType, Any, Any, str]] = {
+    "int": (pa.int32(), 1, 2, "p = 1"),
+    "long": (pa.int64(), 2**40, 2**41, f"p < {2**40 + 1}"),
+    "boolean": (pa.bool_(), True, False, "p = true"),
+    "text": (pa.string(), "Müller", "O'Neill", "p like 'Mü%'"),
+    "date": (pa.date32(), date(2026, 3, 2), date(2026, 3, 3), "p <= '2026-03-02'"),
+    "time": (pa.time64("us"), time(10, 30), time(11, 30), "p in ('10:30:00', '12:00:00')"),
+    "instant": (
+        pa.timestamp("us", "UTC"),
+        SOME_DAY,
+        SOME_DAY + timedelta(days=1),
+        "p < '2026-03-02T10:30:00.000001+00:00'",
+    ),
+    "decimal": (pa.decimal128(9, 2), Decimal("1.25"), Decimal("2.50"), "p = 1.25"),
+}
+
+
+@pytest.mark.parametrize(("kind", "first", "second", "condition"), SAME_IN_A_FILE.values(), ids=SAME_IN_A_FILE)
+def test_a_filter_that_the_partition_decides_opens_no_file_to_count(
+    catalog: Catalog, opened: list[str], kind: pa.DataType, first: Any, second: Any, condition: str
+) -> None:
+    schema = pa.schema([("n", pa.int32()), ("p", kind), ("batch_id", pa.string())])
+    table = new_table(catalog, "air.parts", schema)
+    with table.update_spec() as spec:
+        spec.add_identity("p")
+    values = [first, first, second, None]
+    table.append(pa.table({"n": range(4), "p": values, "batch_id": ["A", "B", "A", "A"]}).cast(schema))
+
+    found = numbers(table, condition)
+    opened.clear()
+    counted = {c: lethe.scan(table, filter=c).count() for c in (condition, f"not ({condition})", "p is null")}
+    data = kinds(opened)["data"]
+
+    assert (found, counted, data) == ([0, 1], {condition: 2, f"not ({condition})": 1, "p is null": 1}, 0)
+    assert numbers(table, f"{condition} and n = 1") == [1]
+    assert lethe.scan(table, filter=f"{condition} and n = 1").count() == 1
+
+
+def test_a_filter_on_batches_opens_only_files_of_several(table: Table, opened: list[str]) -> None:
+    for batches in (["A", "A"], ["B"], ["A", "B"], ["A", None]):
+        table.append(pa.table({"v": range(len(batches)), "batch_id": batches}).cast(table.schema().as_arrow()))
+    counted = {}
+    for condition in ("batch_id = 'A'", "batch_id != 'A'", "batch_id is null"):
+        opened.clear()
+        counted[condition] = lethe.scan(table, filter=condition).count(), kinds(opened)["data"]
+
+    assert counted == {"batch_id = 'A'": (4, 2), "batch_id != 'A'": (2, 2), "batch_id is null": (1, 1)}
 
 
 def test_files_of_format_version_1_are_listed_after_an_upgrade(catalog: Catalog) -> None:
