@@ -48,7 +48,8 @@ def inputs(stories: Callable[[str], ClusterStory], queue: TestQueue) -> Inputs:
     put_file(found.sheets, "größe 1.csv", as_csv(a_table_of(10)))
     put_file(found.sheets, "c2.csv.gz", gzip.compress(as_csv(a_table_of(10, first_id=100, day=2))))
     found.sheets.expected += rows_of("größe 1", a_table_of(10)) + rows_of("c2", a_table_of(10, first_id=100))
-    events = {"queueUrl": queue.url, "windowSeconds": 1, "resyncSeconds": 3600}
+    # If the operator loses its Lease, it forgets the messages in flight, which come again after their visibility timeout.
+    events = {"queueUrl": queue.url, "windowSeconds": 1, "visibilitySeconds": 30, "resyncSeconds": 3600}
     found.lines.apply(
         found.lines.a_dataset(buffer={"uri": found.lines.buffer, "format": "json", "layout": "File", "events": events})
     )

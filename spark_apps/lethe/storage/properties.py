@@ -136,11 +136,6 @@ def _leads_elsewhere(uri: str, location: str) -> bool:
     return bool(host) and not host.lower().endswith(_AZURE_HOSTS)
 
 
-def may_be_unsafe(names: str) -> bool:
-    """Whether a text with the names of a table's properties can have one that `require_safe_table` has to look at."""
-    return any(part in names for part in (*LOCATION_PROVIDERS, *_ENCRYPTION, *LOCATION_PROPERTIES))
-
-
 def without_location_providers(properties: Mapping[str, str]) -> dict[str, str]:
     """The properties of a table, for a library that would load these classes."""
     return {k: v for k, v in properties.items() if k not in LOCATION_PROVIDERS}

@@ -17,7 +17,7 @@ from lethe.base.errors import ConflictError, LetheError, TransientError, Unknown
 
 from lethe_spark.jvm.data_files import DataFile, DeleteChanges, append_all, described
 from lethe_spark.jvm.errors import ATTEMPTS, ICEBERG, JvmError, is_a, java_class, java_message, reading, wait_before
-from lethe_spark.jvm.gateway import FEW_MANIFESTS, calling_thread, each, java_list, listen_for_callbacks
+from lethe_spark.jvm.gateway import FEW_MANIFESTS, calling_thread, each, java_list, listen_for_callbacks, texts_of
 from lethe_spark.jvm.metadata import DeleteManifests, rewriting
 from lethe_spark.jvm.table import IcebergTable
 
@@ -600,8 +600,7 @@ def find_staged(table: IcebergTable, wap_id: str) -> Staged | None:
     if snapshot is None:
         return None
     files = described(table, each(snapshot.addedDataFiles(table.java.io())))
-    summary = {str(e.getKey()): str(e.getValue()) for e in each(snapshot.summary().entrySet())}
-    return Staged(int(snapshot.snapshotId()), files, summary)
+    return Staged(int(snapshot.snapshotId()), files, texts_of(table.jvm, snapshot.summary()))
 
 
 @reading("looking for a staged snapshot")

@@ -21,12 +21,14 @@ from lethe_spark.jvm.errors import reading
 from lethe_spark.jvm.gateway import (
     FEW_MANIFESTS,
     as_interface,
+    as_json,
     calling_thread,
     each,
     each_of,
     getter,
     java_class,
     java_list,
+    json_mapper,
     method,
 )
 from lethe_spark.jvm.table import IcebergTable, writing_as
@@ -191,9 +193,7 @@ def tasks_by_path(
     location = handles.filterReturnValue(
         getter(api, f"{_ICEBERG}.ContentScanTask", "file"), getter(api, f"{_ICEBERG}.ContentFile", "location")
     )
-    named = api.org.apache.iceberg.util.JsonUtil.mapper().readValue(
-        json.dumps(sorted(wanted)), java_class(api, "java.util.HashSet")
-    )
+    named = json_mapper(api).readValue(json.dumps(sorted(wanted)), java_class(api, "java.util.HashSet"))
     contains = method(api, "java.util.HashSet", "contains", "java.lang.Object").bindTo(named)
     is_named = as_interface(api, "java.util.function.Predicate", handles.filterReturnValue(location, contains))
     found = list(each_of(api.org.apache.iceberg.io.CloseableIterable.filter(scan.planFiles(), is_named)))
@@ -212,7 +212,7 @@ def tasks_by_path(
 
 def _as_json(table: IcebergTable, stream: Any) -> str:
     """The texts of a Java stream as a JSON array."""
-    return str(table.jvm.org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(stream.toList()))
+    return as_json(table.jvm, stream.toList())
 
 
 def documents_of(table: IcebergTable, files: Sequence[Any]) -> list[dict[str, Any]]:
@@ -254,7 +254,7 @@ def data_files(table: IcebergTable, documents: Sequence[str]) -> Any:
         documents: JSON objects, as `ContentFileParser` of Iceberg writes them.
     """
     api = table.jvm
-    mapper = api.org.apache.iceberg.util.JsonUtil.mapper()
+    mapper = json_mapper(api)
     specs = table.gateway.new_array(api.java.lang.Object, 1)
     specs[0] = table.java.specs()
     parse = method(api, "org.apache.iceberg.ContentFileParser", "fromJson", "java.util.Map")

@@ -4,6 +4,7 @@ Java's method handles, used as Java lambdas, so that Java calls Java without a c
 """
 
 import gc
+import json
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -133,6 +134,23 @@ def java_map(jvm: Any, values: Mapping[str, str]) -> Any:
     for key, value in values.items():
         result.put(key, value)
     return result
+
+
+@lru_cache(GATEWAYS_KEPT)
+def json_mapper(jvm: Any) -> Any:
+    """Iceberg's reader and writer of JSON."""
+    return jvm.org.apache.iceberg.util.JsonUtil.mapper()
+
+
+def as_json(jvm: Any, value: Any) -> str:
+    """The JSON of a Java collection, map or text. Costs one call into the JVM, whatever its size."""
+    return str(json_mapper(jvm).writeValueAsString(value))
+
+
+def texts_of(jvm: Any, java_map: Any) -> dict[str, str]:
+    """A new dictionary of a Java map of texts."""
+    found: dict[str, str] = json.loads(as_json(jvm, java_map))
+    return found
 
 
 def each(iterable: Any) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from lethe.uri import local_path
 
 from lethe_spark.jvm.data_files import key_of_deletes
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_message, reading, transient
-from lethe_spark.jvm.gateway import as_interface, each, getter, java_class, java_list, method, names_of
+from lethe_spark.jvm.gateway import as_interface, each, getter, java_class, java_list, json_mapper, method, names_of
 from lethe_spark.jvm.table import IcebergTable
 
 
@@ -31,7 +31,7 @@ def rewriting(table: IcebergTable, target: Any, replaced: frozenset[str], manife
     """
     jvm = table.jvm
     handles = jvm.java.lang.invoke.MethodHandles
-    mapper = jvm.org.apache.iceberg.util.JsonUtil.mapper()
+    mapper = json_mapper(jvm)
 
     def parsed(document: object, class_name: str) -> Any:
         return mapper.readValue(json.dumps(document), java_class(jvm, class_name))

@@ -10,11 +10,11 @@ from typing import Any, Final
 from lethe.base import names
 from lethe.base.errors import InputError, TableError
 from lethe.base.unknown_types import replace_unknown_types
-from lethe.storage.properties import may_be_unsafe, require_safe_table
+from lethe.storage.properties import require_safe_table
 from pyiceberg.schema import Schema
 
 from lethe_spark.jvm.errors import JvmError, reading, says_another_table, transient
-from lethe_spark.jvm.gateway import each, names_of
+from lethe_spark.jvm.gateway import each, names_of, texts_of
 
 _TABLE: Final = "org.apache.iceberg.BaseTable"
 
@@ -76,9 +76,7 @@ class IcebergTable:
         Raises:
             InputError: `UnsafeProperty`.
         """
-        names = str(self.java.properties().keySet().toString())  # one call; each property would be several
-        properties = self.properties if may_be_unsafe(names) else {}
-        require_safe_table(self.full_name, self.location, properties)
+        require_safe_table(self.full_name, self.location, self.properties)
 
     @property
     def metadata_location(self) -> str:
@@ -128,8 +126,8 @@ class IcebergTable:
 
     @property
     def properties(self) -> dict[str, str]:
-        """A new dictionary of all table properties. Costs several calls into the JVM for each property."""
-        return {str(e.getKey()): str(e.getValue()) for e in each(self.java.properties().entrySet())}
+        """A new dictionary of all table properties."""
+        return texts_of(self.jvm, self.java.properties())
 
     @property
     def is_partitioned(self) -> bool:
