@@ -27,10 +27,10 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from lethe_spark.apps.session import RunSession
+from lethe_spark.jvm.errors import understood
 from lethe_spark.run import context as run_context
 from lethe_spark.run import progress
 from lethe_spark.run.context import Cancelled, RunContext, crash_point
-from lethe_spark.run.foreign_errors import understood
 from lethe_spark.run.redact import RedactingFormatter, forbid_core_dumps, log_to_stderr, secrets_of
 
 log = logging.getLogger("lethe_spark")

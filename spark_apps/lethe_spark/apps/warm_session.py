@@ -27,10 +27,10 @@ from pyspark.sql import SparkSession
 
 from lethe_spark.apps import app
 from lethe_spark.apps.session import started_session
+from lethe_spark.jvm.errors import understood
 from lethe_spark.jvm.gateway import delete_shuffles, heap_after_collection, is_jvm_alive
 from lethe_spark.jvm.scan_tasks import forget_staged
 from lethe_spark.run import context, progress
-from lethe_spark.run.foreign_errors import understood
 from lethe_spark.run.handover import ANSWERS, Handover, SessionAnswer
 from lethe_spark.run.launching import QUICK_START, with_java_options
 from lethe_spark.run.redact import RedactingFormatter, forbid_core_dumps, log_to_stderr

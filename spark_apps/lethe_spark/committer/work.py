@@ -58,13 +58,13 @@ from lethe_spark.committer.reports import LoggedPhases, Reporting
 from lethe_spark.jobs.clean_up import anchored, finished, reanchor_and_mask
 from lethe_spark.jobs.consolidation.gather import WrittenBatches, buffered_ids, claim_buffer, waiting_deliveries
 from lethe_spark.jobs.consolidation.promote import promote, register
+from lethe_spark.jvm.errors import understood
 from lethe_spark.jvm.standalone_jvm import JvmCatalog, SmallJvm
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.mailbox import Post, drop_keys
 from lethe_spark.run import context as run_context
 from lethe_spark.run import progress as run_progress
 from lethe_spark.run.context import Cancelled, Reports, Run, crash_point
-from lethe_spark.run.foreign_errors import understood
 from lethe_spark.run.kube import PodApi, StatusConfigMap
 from lethe_spark.run.redact import RedactingFormatter, secrets_of
 from lethe_spark.sql import rest_servers

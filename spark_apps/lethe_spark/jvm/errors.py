@@ -1,9 +1,10 @@
-"""Converts exceptions of the JVM into LetheErrors; no other module does this. Also pauses between attempts of a commit.
+"""Converts exceptions of the JVM and of libraries into LetheErrors; no other module does this. Also pauses between attempts of a commit.
 
 The text of a Java exception may contain a JDBC URL with a password. It is logged through `__cause__`, and never part of a
 message.
 """
 
+import errno
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +35,9 @@ _AWAY: Final = (
     *(ICEBERG + name for name in ("RuntimeIOException", "RESTException", "ServiceUnavailable", "ServiceFailure")),
 )
 """Exceptions that, anywhere among the causes, mean that the catalog or the storage does not answer."""
+
+_LIBRARIES_AWAY: Final = ("sqlalchemy", "botocore", "urllib3", "requests", "psycopg2", "sqlite3", "aiohttp", "http")
+"""Libraries whose errors mean that the catalog or the storage does not answer."""
 
 _UNPARSED: Final = "Cannot parse type string"
 
@@ -163,3 +167,27 @@ def reading(doing: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 def wait_before(attempt: int) -> None:
     """Wait before the second or a later attempt. Full jitter, so that two writers that collided do not collide again."""
     time.sleep(random.uniform(0, min(_LONGEST_SECONDS, _FIRST_SECONDS * 2 ** min(attempt - 2, 10))))
+
+
+def understood(error: Exception) -> LetheError:
+    """The error as an error of Lethe. The message of a foreign error may contain a secret, so it is only in the log."""
+    if isinstance(error, LetheError):
+        return error
+    name = type(error).__name__
+    if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or (
+        isinstance(error, JvmError) and is_disk_full(error)
+    ):
+        return TransientError(
+            "DiskFull",
+            "a local disk of the driver or of an executor is full. Spark sorts data on it (spark.local.dir). "
+            "The run tries again what was not committed. Give the run's pods more ephemeral storage, or let "
+            "the run do less at a time.",
+        )
+    foreign = type(error).__module__.partition(".")[0]
+    if isinstance(error, OSError) or foreign in _LIBRARIES_AWAY or (isinstance(error, JvmError) and is_away(error)):
+        return TransientError(
+            "CatalogOrStorageAway", f"the catalog or the storage did not answer ({name}). The run tries again."
+        )
+    if isinstance(error, JvmError):
+        return TransientError("SparkFailed", f"Spark failed ({name}); see the driver's log. The run is tried again.")
+    return TransientError("UnexpectedError", f"{name}; see the driver's log. The run is tried again.")

@@ -16,7 +16,7 @@ from lethe.erasure import record
 from lethe.ledger import overlay
 from lethe.vacuum import housekeeping
 from lethe_spark.apps.app import job_of
-from lethe_spark.run.foreign_errors import understood
+from lethe_spark.jvm.errors import understood
 from pyspark.sql import SparkSession
 
 from tests.model.acts import Append, Job, Setup

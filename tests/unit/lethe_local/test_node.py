@@ -34,7 +34,7 @@ sys.exit(int(sys.argv[1]))
 """
 
 
-def a_job(name: str, missing: bool = False) -> dict[str, Any]:
+def a_job(name: str, missing: bool = False, **spec: Any) -> dict[str, Any]:
     volumes = [
         {"name": "erase", "projected": {"sources": [{"secret": {"name": "erase-x"}}]}},
         {"name": "tmp", "emptyDir": {}},
@@ -44,8 +44,9 @@ def a_job(name: str, missing: bool = False) -> dict[str, Any]:
     paths = {"erase": "/etc/lethe/erase", "tmp": "/tmp", "scratch": "/scratch", "run": "/etc/lethe/run"}
     mounts = [{"name": v["name"], "mountPath": paths[v["name"]]} for v in volumes]
     container = {"name": "spark", "args": ["driver"], "volumeMounts": mounts}
-    spec = {"template": {"metadata": {}, "spec": {"containers": [container], "volumes": volumes}}}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": NS}, "spec": spec}
+    template = {"metadata": {}, "spec": {"containers": [container], "volumes": volumes}}
+    metadata = {"name": name, "namespace": NS}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template, **spec}}
 
 
 class Machine:
@@ -65,6 +66,11 @@ class Machine:
     def phases(self) -> list[str]:
         pods = next(k for k in kinds() if k.resource == PODS)
         return [p["status"]["phase"] for p in self.objects.list(pods, "")[0] if p.get("status")]
+
+    def reasons(self) -> list[str]:
+        """Why each Job has ended."""
+        jobs = next(k for k in kinds() if k.resource.name == "Job")
+        return [c["reason"] for j in self.objects.list(jobs, "")[0] for c in j.get("status", {}).get("conditions", ())]
 
     def copies(self) -> set[str]:
         """The files with the value, below the folder of runs."""
@@ -88,28 +94,36 @@ def carry_out(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     monkeypatch.setattr(nodes, "start", start)
 
 
-def start(machine: Machine, monkeypatch: pytest.MonkeyPatch, how: str) -> Node:
+def start(machine: Machine, monkeypatch: pytest.MonkeyPatch, how: str, **spec: Any) -> Node:
     carry_out(monkeypatch, how)
-    machine.create("Job", a_job("run"))
+    machine.create("Job", a_job("run", **spec))
     node = machine.node()
     node.look()
     wait_until(lambda: any("started" in log for log in machine.logs()), LIMIT_SECONDS)
     return node
 
 
-@pytest.mark.parametrize(("code", "phase"), [("0", "Succeeded"), ("20", "Failed")])
-def test_after_a_success_and_after_a_failure(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, code: str, phase: str
+@pytest.mark.parametrize(
+    ("how", "limit", "phase", "reason"),
+    [
+        ("0", 600, "Succeeded", "CompletionsReached"),
+        ("20", 600, "Failed", "BackoffLimitExceeded"),
+        ("wait", 1, "Failed", "DeadlineExceeded"),
+    ],
+    ids=["success", "failure", "deadline"],
+)
+def test_after_a_success_a_failure_and_a_deadline(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, how: str, limit: int, phase: str, reason: str
 ) -> None:
-    node = start(machine, monkeypatch, code)
+    node = start(machine, monkeypatch, how, activeDeadlineSeconds=limit)
 
     def has_ended() -> bool:
         node.look()
-        return machine.phases() == [phase]
+        return machine.reasons() == [reason]
 
     wait_until(has_ended, LIMIT_SECONDS)
 
-    assert machine.copies() == set()
+    assert (machine.phases(), machine.copies()) == ([phase], set())
     assert machine.logs() == ["started\n"]
 
 

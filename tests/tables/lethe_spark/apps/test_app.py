@@ -13,8 +13,8 @@ from lethe.contract.run import INLINE_BYTES_AT_MOST, ResultPointer, RunKind, Run
 from lethe.iceberg import run_documents
 from lethe.version import version
 from lethe_spark.apps import app
+from lethe_spark.jvm.errors import understood
 from lethe_spark.run import context, progress
-from lethe_spark.run.foreign_errors import understood
 from lethe_spark.run.redact import RedactingFormatter, secrets_of
 from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
