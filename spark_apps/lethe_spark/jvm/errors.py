@@ -1,4 +1,4 @@
-"""Converts exceptions of the JVM and of libraries into LetheErrors; no other module does this. Also pauses between attempts of a commit.
+"""Converts exceptions of the JVM and of libraries into LetheErrors; no other module does this. Also pauses between commits.
 
 The text of a Java exception may contain a JDBC URL with a password. It is logged through `__cause__`, and never part of a
 message.

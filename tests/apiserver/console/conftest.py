@@ -229,9 +229,10 @@ class Person:
         if folder:
             self.page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
-    def violations(self) -> list[str]:
-        """What axe-core finds."""
-        found = Axe().run(self.page).response["violations"]
+    def violations(self, *rules: str) -> list[str]:
+        """What axe-core finds, by all of its rules or only by these."""
+        chosen = {"runOnly": {"type": "rule", "values": list(rules)}} if rules else {}
+        found = Axe().run(self.page, options={"resultTypes": ["violations"], **chosen}).response["violations"]
         return [f"{v['id']}: {node['html'][:200]}" for v in found for node in v["nodes"]]
 
 
