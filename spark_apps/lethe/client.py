@@ -255,7 +255,8 @@ class GatewayClient:
             seconds: How long to wait at most.
 
         Raises:
-            InputError: `NotPromoted`, with why: it was refused, is held by a check, or was taken back; InvalidName.
+            InputError: `NotPromoted`, with why: it was refused, is held by a check, or was taken back; `NotTracked`, if the
+                Dataset has no table of batches and will have none; InvalidName.
             GatewayProblem: What the gateway reports.
             TransientError: `NotPromotedYet`: call again to wait. Or the gateway is away.
         """
@@ -268,7 +269,14 @@ class GatewayClient:
         except GatewayProblem as e:
             if e.reason not in _NOT_THERE_YET:
                 raise
-            self.dataset(dataset)  # a Dataset that does not exist is not waited for
+            if not self.dataset(dataset).get(
+                "tracksBatches", True
+            ):  # a Dataset that does not exist is not waited for either
+                raise InputError(
+                    "NotTracked",
+                    f"{said} cannot be waited for: spec.batchTracking.enabled of the Dataset is false, so no table says "
+                    "whether a batch is promoted. Set it to true, or do not wait.",
+                ) from e
             return _Look(f"{said} is not known yet: {e.message}")
         state = document["state"]
         said = f"{said} is {state}"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final
 
-from lethe.contract.dataset import BufferSpec, DatasetSpec, TableSpec
+from lethe.contract.dataset import BatchTrackingSpec, BufferSpec, DatasetSpec, TableSpec
 from lethe.contract.schema import ApiModel, SameAs
 from lethe.contract.status import (
     BatchCounts,
@@ -180,6 +180,7 @@ class DatasetView(DatasetSummary):
     """The UID of the resource."""
     batch_column: Annotated[str | None, SameAs(DatasetSpec)] = None
     buffer_uri: Annotated[str | None, SameAs(BufferSpec, "uri")] = None
+    tracks_batches: Annotated[bool, SameAs(BatchTrackingSpec, "enabled")] = True
     table_state: TableStatusView = Field(default_factory=TableStatusView)
     conditions: tuple[ConditionView, ...] = Field(default_factory=tuple)
     """All conditions of the Dataset."""
@@ -204,6 +205,7 @@ def dataset_of(resource: Mapping[str, Any]) -> DatasetView:
             "uid": part(resource, "metadata").get("uid", ""),
             "batchColumn": part(resource, "spec").get("batchColumn"),
             "bufferUri": part(resource, "spec", "buffer").get("uri"),
+            "tracksBatches": part(resource, "spec", "batchTracking").get("enabled", BatchTrackingSpec().enabled),
             "tableState": part(status, "table"),
             "conditions": conditions,
             "refusedBatches": part(status, "batches").get("refusedBatches") or (),

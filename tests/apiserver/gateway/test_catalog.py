@@ -23,18 +23,21 @@ def test_a_dataset_shows_its_status(analyst: httpx.Client) -> None:
     )
     assert found["vacuum"]["plan"] == {"digest": "d1", "files": 3, "bytes": 30}
     assert [(r["name"], r["phase"]) for r in found["runs"]] == [("flights-1", "Writing"), ("flights-0", "Succeeded")]
-    assert (found["activeRuns"], found["freshness"].keys()) == (1, {"readTime", "resourceVersion"})
+    assert (found["activeRuns"], found["tracksBatches"]) == (1, True)
+    assert found["freshness"].keys() == {"readTime", "resourceVersion"}
 
 
 def test_a_dataset_without_a_status_is_shown(site: Site, analyst: httpx.Client) -> None:
-    site.server.kube.create(DATASETS, "default", dataset("young", table="air.young"))
+    young = dataset("young", table="air.young")
+    young["spec"]["batchTracking"] = {"enabled": False}
+    site.server.kube.create(DATASETS, "default", young)
     try:
         found = analyst.get(f"{DEFAULT}/datasets/young").json()
         batches = analyst.get(f"{DEFAULT}/datasets/young/batches")
     finally:
         site.server.kube.delete(DATASETS, "default", "young")
 
-    assert (found["activeRuns"], found["batches"], found["vacuum"]) == (0, {}, {})
+    assert (found["activeRuns"], found["tracksBatches"], found["batches"], found["vacuum"]) == (0, False, {}, {})
     assert (batches.status_code, batches.json()["type"]) == (409, "https://lethe.dev/problems/no-table")
 
 

@@ -261,6 +261,7 @@ NO_BATCHES = a_problem("not-tracked", 409, "there is no table of batches.")
         ([{"state": "held", "refusalReason": "CheckFailed"}], "held: CheckFailed"),
         ([{"state": "reverted", "restatement": "default/r"}], "reverted: by Restatement default/r"),
         ([UNKNOWN, UNKNOWN], "NotFound: it does not exist."),
+        ([NO_BATCHES, {"tracksBatches": False}], "NotTracked: batch a of dataset/flights cannot be waited for"),
         ([a_problem("table-unreadable", 409, "a manifest is missing.")], "TableUnreadable: a manifest is missing."),
     ],
 )
