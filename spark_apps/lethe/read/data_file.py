@@ -20,7 +20,18 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, FloatType, IcebergType, ListType, MapType, NestedField, StringType, StructType
+from pyiceberg.types import (
+    DoubleType,
+    FloatType,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+)
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from lethe.base.errors import InputError
@@ -491,7 +502,11 @@ _ONE_ROW: Final = pa.record_batch([pa.nulls(1)], names=["none"])
 """For a condition that names no column."""
 
 
-class Foreseen:
+_INEXACT: Final = (FloatType, DoubleType, TimestampType, TimestampNanoType)
+"""Types whose values in partitions may be others: PyIceberg reads doubles as floats, and times may have been days before."""
+
+
+class MetadataFilter:
     """Decides the condition of a view for files in which all rows have the same values of its columns, without opening them.
 
     These are the values of the partition, and a batch id that is the lower and the upper bound.
@@ -512,8 +527,7 @@ class Foreseen:
         values: list[Any] = []
         of_partition = identity_values(self._specs, file.data_file)
         for field in self._columns:
-            # PyIceberg reads doubles of partitions as floats.
-            if field.field_id in of_partition and not isinstance(field.field_type, FloatType | DoubleType):
+            if field.field_id in of_partition and not isinstance(field.field_type, _INEXACT):
                 values.append(of_partition[field.field_id])
             elif self._is_batch_column(field) and has_one_batch(file.bounds):
                 values.append(file.bounds.lower)
@@ -588,24 +602,26 @@ def read(
         ahead: Read several files at once; False: each record batch only when it is asked for.
     """
     batch_column = view.schema.find_column_name(view.field_id) if view.field_id is not None else None
-    foreseen = Foreseen(view)
+    by_metadata = MetadataFilter(view)
     for part in parts:
-        chosen = None if part.reads_all_rows or batch_column is None else Chosen(batch_column, part.ids, part.of_ids)
-        decided = [(f, foreseen(f)) for f in part.files]
+        by_batch = (
+            None if part.reads_all_rows or batch_column is None else BatchFilter(batch_column, part.ids, part.of_ids)
+        )
+        decided = [(f, by_metadata(f)) for f in part.files]
         for is_true, condition in ((True, RowCondition.of(view.schema, None)), (None, view.condition)):
             some = [f for f, all_rows in decided if all_rows is is_true]
-            yield from _rows(view, some, columns, condition, chosen, ahead)
+            yield from _rows(view, some, columns, condition, by_batch, ahead)
 
 
-class Chosen:
-    """Chooses rows by their batch."""
+class BatchFilter:
+    """Selects rows by their batch."""
 
     def __init__(self, column: str, ids: Collection[str], of_ids: bool) -> None:
         self.column = column
         self._ids, self._of_ids = IdIndex(ids), of_ids
 
     def among(self, file: FileBounds, batches: RecordBatches) -> Iterator[pa.RecordBatch]:
-        """The chosen rows of the file. With a dictionary, each batch id is looked up once per record batch, not once per row."""
+        """The selected rows of the file. With a dictionary, each id is looked up once per record batch, not once per row."""
         ids = pa.array(self._ids.within(file), pa.string())
         for batch in batches:
             matches = _is_one_of(batch.column(self.column), ids)
@@ -633,15 +649,15 @@ def _decoded(batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
 def count(view: SnapshotView, parts: Sequence[ReadPart]) -> int:
     """Count the rows. For files that are read completely, use their metadata and their deletes."""
     total = 0
-    foreseen = Foreseen(view)
+    by_metadata = MetadataFilter(view)
     to_read: list[ReadPart] = []
     for part in parts:
-        whole = [f for f in part.files if part.reads_all_rows and foreseen(f)]
+        whole = [f for f in part.files if part.reads_all_rows and by_metadata(f)]
         for file, deleted in _with_deletes(view.io, whole):
             records = file.data_file.record_count
             total += records if deleted is None else records - len(np.unique(deleted[deleted < records]))
-        chosen = frozenset(f.bounds.path for f in whole)
-        unknown = tuple(f for f in part.files if f.bounds.path not in chosen)
+        counted = frozenset(f.bounds.path for f in whole)
+        unknown = tuple(f for f in part.files if f.bounds.path not in counted)
         to_read.append(ReadPart(unknown, part.ids, part.of_ids))
     return total + sum(b.num_rows for b in read(view, to_read, ()))
 
@@ -651,21 +667,21 @@ def _rows(
     files: Sequence[PlannedFile],
     columns: Sequence[str],
     condition: RowCondition,
-    chosen: Chosen | None,
+    by_batch: BatchFilter | None,
     ahead: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """These columns of the rows that are not deleted natively, that are chosen, and for which the condition is true."""
+    """These columns of the rows that are not deleted natively, that are selected, and for which the condition is true."""
     by_name = {f.name: f for f in view.schema.fields}
-    dictionaries = () if chosen is None else (chosen.column,)
+    dictionaries = () if by_batch is None else (by_batch.column,)
     needed = tuple(by_name[name] for name in dict.fromkeys((*columns, *dictionaries, *condition.columns)))
     metadata = view.metadata
     reading = Reading(needed, condition, metadata.name_mapping(), metadata.specs(), dictionaries)
 
     def rows_of(file: PlannedFile, deleted: PositionArray | None) -> RecordBatches:
         rows = reading.rows(view.io, file.data_file, deleted)
-        if chosen is None:
+        if by_batch is None:
             return (batch.select(list(columns)) for batch in rows)
-        return (_decoded(b.select(list(columns)), chosen.column) for b in chosen.among(file.bounds, rows))
+        return (_decoded(b.select(list(columns)), by_batch.column) for b in by_batch.among(file.bounds, rows))
 
     def whole(file: PlannedFile, deleted: PositionArray | None) -> RecordBatches:
         return list(rows_of(file, deleted))
