@@ -269,9 +269,8 @@ class GatewayClient:
         except GatewayProblem as e:
             if e.reason not in _NOT_THERE_YET:
                 raise
-            if not self.dataset(dataset).get(
-                "tracksBatches", True
-            ):  # a Dataset that does not exist is not waited for either
+            found = self.dataset(dataset)  # a Dataset that does not exist is not waited for
+            if not found.get("tracksBatches", True):
                 raise InputError(
                     "NotTracked",
                     f"{said} cannot be waited for: spec.batchTracking.enabled of the Dataset is false, so no table says "

@@ -500,8 +500,6 @@ def _without(rows: pa.RecordBatch, begin: int, deleted: PositionArray) -> pa.Rec
 
 _ONE_ROW: Final = pa.record_batch([pa.nulls(1)], names=["none"])
 """For a condition that names no column."""
-
-
 _INEXACT: Final = (FloatType, DoubleType, TimestampType, TimestampNanoType)
 """Types whose values in partitions may be others: PyIceberg reads doubles as floats, and times may have been days before."""
 
@@ -652,13 +650,14 @@ def count(view: SnapshotView, parts: Sequence[ReadPart]) -> int:
     by_metadata = MetadataFilter(view)
     to_read: list[ReadPart] = []
     for part in parts:
-        whole = [f for f in part.files if part.reads_all_rows and by_metadata(f)]
+        whole: list[PlannedFile] = []
+        unknown: list[PlannedFile] = []
+        for file in part.files:
+            (whole if part.reads_all_rows and by_metadata(file) else unknown).append(file)
         for file, deleted in _with_deletes(view.io, whole):
             records = file.data_file.record_count
             total += records if deleted is None else records - len(np.unique(deleted[deleted < records]))
-        counted = frozenset(f.bounds.path for f in whole)
-        unknown = tuple(f for f in part.files if f.bounds.path not in counted)
-        to_read.append(ReadPart(unknown, part.ids, part.of_ids))
+        to_read.append(ReadPart(tuple(unknown), part.ids, part.of_ids))
     return total + sum(b.num_rows for b in read(view, to_read, ()))
 
 

@@ -198,7 +198,7 @@ def tasks_by_path(
     is_named = as_interface(api, "java.util.function.Predicate", handles.filterReturnValue(location, contains))
     found = list(each_of(api.org.apache.iceberg.io.CloseableIterable.filter(scan.planFiles(), is_named)))
     to_location = as_interface(api, "java.util.function.Function", location)
-    located = json.loads(_as_json(table, java_list(api, found).stream().map(to_location)))
+    located = json.loads(as_json(api, java_list(api, found).stream().map(to_location).toList()))
     tasks = dict(zip(located, found, strict=True))
     if len(tasks) < len(wanted):
         missing = sorted(wanted - tasks.keys())
@@ -208,11 +208,6 @@ def tasks_by_path(
             f"of the plan, the first is {missing[0]}. Nothing was committed. The run plans again.",
         )
     return tasks
-
-
-def _as_json(table: IcebergTable, stream: Any) -> str:
-    """The texts of a Java stream as a JSON array."""
-    return as_json(table.jvm, stream.toList())
 
 
 def documents_of(table: IcebergTable, files: Sequence[Any]) -> list[dict[str, Any]]:
@@ -230,7 +225,8 @@ def documents_of(table: IcebergTable, files: Sequence[Any]) -> list[dict[str, An
         parse = method(api, f"{_ICEBERG}.ContentFileParser", "toJson", f"{_ICEBERG}.PartitionSpec")
         bound = api.java.lang.invoke.MethodHandles.insertArguments(parse, 1, java_array(table, [spec]))
         written = as_interface(api, "java.util.function.Function", bound)
-        texts = json.loads(_as_json(table, java_list(api, [files[n] for n in numbers]).stream().map(written)))
+        some = java_list(api, [files[n] for n in numbers])
+        texts = json.loads(as_json(api, some.stream().map(written).toList()))
         documents |= {n: json.loads(text) for n, text in zip(numbers, texts, strict=True)}
     return [documents[n] for n in range(len(files))]
 
