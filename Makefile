@@ -130,7 +130,7 @@ test-previous: test-up ## the images of the version from which tests upgrade: ev
 	@CLUSTER_NAME=lethe-test CLUSTER_INDEX=1 dev/images.sh previous
 
 ##@ Measure it
-.PHONY: bench-ledger bench-consolidation bench-deletes bench-vacuum bench-large bench-row-groups bench-reading bench-start bench-local bench-gateway bench-operator
+.PHONY: bench-ledger bench-consolidation bench-deletes bench-vacuum bench-large bench-row-groups bench-reading bench-start bench-local bench-gateway bench-cluster bench-operator bench-hour
 bench-ledger: venv jars ## the cost of the ledger, into docs/benchmarks: 40 minutes on an idle machine (ARGS="--scale small")
 	@$(BIN)/python -m bench.ledger $(ARGS)
 bench-consolidation: venv jars ## small files per hour, into docs/benchmarks: 100 minutes on an idle machine (ARGS="--scale small")
@@ -156,8 +156,11 @@ bench-gateway: venv jars ## pages, uploads, status events and the inlet, into do
 	@dev/tools.sh versitygw
 	@$(BIN)/python -m lethe.jars $(JARS) --scope bench
 	@$(BIN)/python -m bench.gateway $(ARGS)
-bench-operator: venv jars ## the operator with 10,000 Datasets, on a cluster of its own: 3 hours on an idle machine (ARGS="--scale small")
+bench-cluster: venv jars
 	@$(BENCH_CLUSTER) dev/stack.sh up
 	@$(BENCH_CLUSTER) LETHE_GATEWAY=false dev/install.sh --force-conflicts \
 	  --set 'podTemplate.allowed.tolerations={bench.lethe.dev/fake},warmDrivers.enabled=true,resyncMaxSeconds=300'
+bench-operator: bench-cluster ## the operator with 10,000 Datasets, on a cluster of its own: 3 hours on an idle machine (ARGS="--scale small")
 	@eval "$$($(BENCH_CLUSTER) dev/stack.sh env)"; $(BIN)/python -m bench.operator $(ARGS)
+bench-hour: bench-cluster ## an hour of small files on that cluster, beside Reverts and vacuums: 75 minutes on an idle machine (ARGS="--scale small")
+	@eval "$$($(BENCH_CLUSTER) dev/stack.sh env)"; $(BIN)/python -m bench.hour $(ARGS)

@@ -194,18 +194,25 @@ class Site:
         samples = (s for family in text_string_to_metric_families(lines) for s in family.samples)
         return float(sum(s.value for s in samples if s.name == name and s.labels.get("flow_schema") == FLOW))
 
-    def usage(self) -> "dict[str, Usage]":
-        """What the containers of each name in CONTAINERS use together, as the kubelets last measured them."""
-        cpu, memory = dict.fromkeys(CONTAINERS, 0), dict.fromkeys(CONTAINERS, 0)
+    def containers(self) -> "Iterator[tuple[str, str, Usage]]":
+        """The pod, the name, and the use of each container in CONTAINERS, as the kubelets last measured it."""
         for node in self.core.list_node().items:
             answer = self.core.connect_get_node_proxy_with_path(
                 node.metadata.name, "stats/summary", _preload_content=False
             )
-            stats = json.loads(answer.data)
-            for found in (c for pod in stats["pods"] for c in pod.get("containers") or () if c["name"] in cpu):
-                cpu[found["name"]] += found["cpu"].get("usageCoreNanoSeconds", 0)
-                memory[found["name"]] += found["memory"].get("workingSetBytes", 0)
-        return {name: Usage(cpu[name] / 1e9, memory[name]) for name in CONTAINERS}
+            for pod in json.loads(answer.data)["pods"]:
+                for found in (c for c in pod.get("containers") or () if c["name"] in CONTAINERS):
+                    used = Usage(
+                        found["cpu"].get("usageCoreNanoSeconds", 0) / 1e9, found["memory"].get("workingSetBytes", 0)
+                    )
+                    yield pod["podRef"]["name"], found["name"], used
+
+    def usage(self) -> "dict[str, Usage]":
+        """What the containers of each name use together."""
+        used = dict.fromkeys(CONTAINERS, Usage(0, 0))
+        for _, name, more in self.containers():
+            used[name] = Usage(used[name].cpu_seconds + more.cpu_seconds, used[name].memory_bytes + more.memory_bytes)
+        return used
 
     def catalog_queries(self) -> float:
         """Transactions of the catalog's database since its start. Each query of a catalog's client is one."""
@@ -224,7 +231,7 @@ class Site:
         for replica in self.replicas:
             replica.stop()
         self.process.start()
-        _until(self.process.leads, "the operator became no leader")
+        until(self.process.leads, "the operator became no leader")
 
     def running(self) -> OperatorProcess:
         """The operator, started if it does not run."""
@@ -242,8 +249,8 @@ class Site:
         for replica in self.replicas:
             if not replica.is_running:
                 replica.start()
-        _until(lambda: all(r.is_ready() for r in self.replicas), "not all replicas became ready")
-        _until(lambda: any(r.leads() for r in self.replicas), "no replica became the leader")
+        until(lambda: all(r.is_ready() for r in self.replicas), "not all replicas became ready")
+        until(lambda: any(r.leads() for r in self.replicas), "no replica became the leader")
         return next(r for r in self.replicas if r.leads())
 
     def stop_standbys(self) -> None:
@@ -311,7 +318,7 @@ class Usage:
 
 
 @contextmanager
-def place(work: Path, _: OperatorScale) -> Iterator[Place]:
+def place(work: Path, _: object) -> Iterator[Place]:
     """Connect to the cluster, and stop all operators at the end."""
     work.mkdir(parents=True, exist_ok=True)
     site = _site(work)
@@ -428,7 +435,7 @@ def _count_requests(kube: Kube) -> None:
         return
 
 
-def _until(holds: Callable[[], bool], otherwise: str) -> None:
+def until(holds: Callable[[], bool], otherwise: str) -> None:
     """Raises: RuntimeError, if it does not hold in time."""
     deadline = time.monotonic() + LEADS_WITHIN_SECONDS
     while not holds():

@@ -436,16 +436,16 @@ def _fill(subject: Subject, count: int) -> int:
             rows += batch.num_rows
             sink = io.BytesIO()
             pq.write_table(batch, sink)
-            yield f"{_folder(subject, number)}/part-0.parquet", sink.getvalue()
+            yield f"{folder_of(subject, number)}/part-0.parquet", sink.getvalue()
 
     for first in range(0, count, AT_ONCE):
         subject.site.put_all(objects(first))
         numbers = range(first, min(first + AT_ONCE, count))
-        subject.site.put_all((f"{_folder(subject, n)}/{names.SUCCESS_MARKER}", b"") for n in numbers)
+        subject.site.put_all((f"{folder_of(subject, n)}/{names.SUCCESS_MARKER}", b"") for n in numbers)
     return rows
 
 
-def _folder(subject: Subject, number: int) -> str:
+def folder_of(subject: Subject, number: int) -> str:
     return f"{subject.buffer}/{batch_folder(producer.BATCH_COLUMN, producer.batch_id(number))}"
 
 

@@ -21,6 +21,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 YES, NO, NO_DIFFERENCE, UNKNOWN = "yes", "no", "no difference within the spread", "not measured"
 SHARES: Final = (50, 95, 99)
 MIB: Final = 2.0**20
+TICKS: Final = 12  # of a plot with more points, the values are not marked
 Part = Mapping[str, Any]
 Result = Mapping[str, Any]
 Goal = dict[str, Any]
@@ -316,12 +317,14 @@ def _lines(axis: Any, view: View, part: Part) -> None:
         if value is not None and view.plot in r:
             lines.setdefault(tuple(_text(r.get(o, "")) for o in others), []).append((r[view.plot], value))
     for label, points in lines.items():
-        axis.plot(*zip(*sorted(points), strict=True), marker="o", label=", ".join(filter(None, label)) or None)
+        marker = "o" if len(points) <= TICKS else None
+        axis.plot(*zip(*sorted(points), strict=True), marker=marker, label=", ".join(filter(None, label)) or None)
     ticks = sorted({x for points in lines.values() for x, _ in points})
-    if ticks and ticks[0] > 0:
-        axis.set_xscale("log")
-    axis.set_xticks(ticks, [f"{x:,}" for x in ticks], rotation=30)
-    axis.minorticks_off()
+    if len(ticks) <= TICKS:
+        if ticks and ticks[0] > 0:
+            axis.set_xscale("log")
+        axis.set_xticks(ticks, [f"{x:,}" for x in ticks], rotation=30)
+        axis.minorticks_off()
     axis.set_xlabel(view.plot)
     axis.set_ylabel(view.cells[0].head)
 

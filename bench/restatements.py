@@ -141,7 +141,7 @@ class Subject:
     def await_promoted(self, batches: int, within_seconds: float) -> float:
         """Wait until so many batches are promoted. Returns: the seconds that it took. Raises: RuntimeError, after the limit."""
         since = time.monotonic()
-        while (promoted := self._promoted()) < batches:
+        while (promoted := self.promoted()) < batches:
             if time.monotonic() - since > within_seconds:
                 raise RuntimeError(f"{promoted:,} of {batches:,} batches were promoted within {within_seconds:.0f} s")
             time.sleep(0.5)
@@ -149,8 +149,10 @@ class Subject:
         say(f"  {batches:,} batches are promoted after {seconds:.0f} s")
         return seconds
 
-    def _promoted(self) -> int:
-        return int((self.site.status(self.name).get("batches") or {}).get("promoted", 0))
+    def promoted(self) -> int:
+        """Batches that were promoted, also those that were reverted afterwards."""
+        batches = self.site.status(self.name).get("batches") or {}
+        return int(batches.get("promoted", 0)) + int(batches.get("reverted", 0))
 
     # --- asking ---
 
@@ -164,8 +166,12 @@ class Subject:
         }
         if replay:
             spec["replacement"] = {"batchId": f"{batch_id(index)}.2", "uri": self.replacement(index)}
+        return self.create(self.request(index), spec)
+
+    def create(self, name: str, spec: Mapping[str, Any]) -> float:
+        """Create a Restatement. Returns: the time, in seconds since the epoch."""
         at = time.time()
-        self.site.create(RESTATEMENTS, self.request(index), spec, {"bench": self.name})
+        self.site.create(RESTATEMENTS, name, spec, {"bench": self.name})
         return at
 
     def request(self, index: int) -> str:

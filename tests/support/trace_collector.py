@@ -50,7 +50,7 @@ def running() -> Iterator[TraceCollector]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
-            collector.spans += _spans(ExportTraceServiceRequest.FromString(body))
+            collector.spans += spans_of(body)
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -77,8 +77,9 @@ def traced(service: str) -> Iterator[TraceCollector]:
         yield collector
 
 
-def _spans(request: ExportTraceServiceRequest) -> Iterator[ReceivedSpan]:
-    for of_process in request.resource_spans:
+def spans_of(body: bytes) -> Iterator[ReceivedSpan]:
+    """The spans of an ExportTraceServiceRequest."""
+    for of_process in ExportTraceServiceRequest.FromString(body).resource_spans:
         service = _values(of_process.resource.attributes)["service.name"]
         for scope in of_process.scope_spans:
             for s in scope.spans:
