@@ -72,6 +72,8 @@ AT_ONCE: Final = 500
 LOOK_EVERY_SECONDS: Final = 0.5
 SAMPLE_EVERY_SECONDS: Final = 10.0
 AFTERWARDS_SECONDS: Final = 1_800.0
+# Of promoted objects in the buffer. Listings take longer the more there are.
+RETENTION_SECONDS: Final = 60
 COMMITTED_WITHIN_SECONDS: Final = 4.0
 RUN, VACUUM = "run Consolidation", "run Vacuum"
 
@@ -211,7 +213,7 @@ def _begin(site: Site, subject: Subject, scale: HourScale) -> None:
     spec = {
         "table": {"catalog": "main", "name": subject.table, "create": create},
         "batchColumn": producer.BATCH_COLUMN,
-        "buffer": {"uri": subject.buffer},
+        "buffer": {"uri": subject.buffer, "retentionSeconds": RETENTION_SECONDS},
     }
     site.create(DATASETS, subject.name, spec, {"bench": subject.name})
     policy = {

@@ -49,7 +49,8 @@ cluster() {
   esac
 }
 
-# Where the node keeps the services' data, so that it survives a restart of a pod. The kubelet's folder is deleted with the cluster.
+# Values for the services: where the node keeps their data, so that it survives a restart of a pod, and how. The kubelet's folder is
+# deleted with the cluster.
 service_data() {
   local folder=/var/lib/kubelet/lethe-services run=()
   case $MODE in
@@ -57,19 +58,22 @@ service_data() {
     kind) run=(docker exec "$CLUSTER_NAME-control-plane") ;;
     existing) return ;;
   esac
-  "${run[@]}" mkdir -p $folder/postgres $folder/s3/meta $folder/s3/objects
+  # The first time, an attribute marks the folder, if its filesystem has them and the node has Python.
+  "${run[@]}" sh -c "[ -d $folder/s3/objects ] || { mkdir -p $folder/postgres $folder/s3/meta $folder/s3/objects;
+    python3 -c 'import os; os.setxattr(\"$folder/s3/objects\", \"user.lethe\", b\"1\")' 2> /dev/null; true; }"
   "${run[@]}" chmod 777 $folder/postgres $folder/s3/meta $folder/s3/objects
-  echo $folder
+  echo "hostPath=$folder"
+  if "${run[@]}" python3 -c "import os; os.getxattr('$folder/s3/objects', 'user.lethe')" 2> /dev/null; then echo "sidecar=false"; fi
 }
 
 services() {
-  local folder
+  local data
   # shellcheck disable=SC1090,SC1091
   source "$LETHE_LOADED"
-  folder=$(service_data)
+  data=$(service_data | paste -sd,)
   helm_unstick "$SERVICES" "$SERVICES"
   progress "installing PostgreSQL and S3" helm upgrade --install "$SERVICES" "$ROOT/dev/services" --namespace "$SERVICES" --create-namespace \
-    --set "images.postgres=$LETHE_POSTGRES_IMAGE,images.versitygw=$LETHE_VERSITYGW_IMAGE,images.spark=$LETHE_SPARK_IMAGE,hostPath=$folder" \
+    --set "images.postgres=$LETHE_POSTGRES_IMAGE,images.versitygw=$LETHE_VERSITYGW_IMAGE,images.spark=$LETHE_SPARK_IMAGE${data:+,$data}" \
     --wait --timeout 5m
 }
 

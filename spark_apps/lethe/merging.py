@@ -5,9 +5,7 @@ them. Files that are sorted and next to each other stay in their order. The rows
 """
 
 import json
-from collections import deque
 from collections.abc import Generator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +15,7 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.table.sorting import SortOrder
 
+from lethe.base.ahead import ahead
 from lethe.ingest.buffer_store import BYTES_AHEAD, FILES_AHEAD
 from lethe.ingest.registrable import RegisterTarget
 from lethe.purge import footer
@@ -125,33 +124,23 @@ def opened(io: FileIO, files: Sequence[FileToMerge]) -> Generator[OpenFile, None
         FileNotFoundError: There is no such file.
         Exception: What the storage raises.
     """
-    remaining, window, ahead = deque(files), deque[tuple[FileToMerge, Future[bytes] | None]](), 0
-    with ThreadPoolExecutor(FILES_AHEAD, thread_name_prefix="lethe-fetch") as pool:
-        try:
-            while remaining or window:
-                while remaining and len(window) < FILES_AHEAD and (not window or ahead < BYTES_AHEAD):
-                    file = remaining.popleft()
-                    future = pool.submit(_content, io, file.path) if file.bytes <= _WHOLE else None
-                    ahead += file.bytes if future is not None else 0
-                    window.append((file, future))
-                file, future = window.popleft()
-                if future is not None:
-                    content = future.result()
-                    ahead -= file.bytes
-                    yield OpenFile(file, pa.BufferReader(content), len(content))
-                else:
-                    input_file = io.new_input(file.path)
-                    with input_file.open() as stream:
-                        yield OpenFile(file, stream, len(input_file))
-        finally:
-            for _, future in window:
-                if future is not None:
-                    future.cancel()
 
+    def whole(file: FileToMerge) -> bytes | None:
+        if file.bytes > _WHOLE:
+            return None
+        with io.new_input(file.path).open() as stream:
+            return bytes(stream.read())
 
-def _content(io: FileIO, path: str) -> bytes:
-    with io.new_input(path).open() as stream:
-        return bytes(stream.read())
+    def bytes_of(file: FileToMerge) -> int:
+        return file.bytes if file.bytes <= _WHOLE else 0
+
+    for file, content in ahead(whole, files, FILES_AHEAD, bytes_of=bytes_of, bytes_at_most=BYTES_AHEAD):
+        if content is not None:
+            yield OpenFile(file, pa.BufferReader(content), len(content))
+        else:
+            input_file = io.new_input(file.path)
+            with input_file.open() as stream:
+                yield OpenFile(file, stream, len(input_file))
 
 
 class MergedFile:

@@ -7,11 +7,10 @@ import io
 import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, BinaryIO, Final, Protocol
 
+from lethe.base.ahead import ahead
 from lethe.decoder.child import ChildLink, RemoteFile
 from lethe.decoder.limits import Limits
 from lethe.decoder.process import Unit, supervise
@@ -19,7 +18,6 @@ from lethe.uri import without_values
 
 log = logging.getLogger(__name__)
 OPENED_AT_ONCE: Final = 8
-GROUP: Final = 64
 PIECE_BYTES: Final = 64 * 1024
 
 
@@ -91,16 +89,12 @@ def read_objects(work: ObjectWork, paths: Iterable[str], open_object: Open) -> I
     unreadable: list[tuple[str, Any]] = []
 
     def units() -> Iterator[Unit]:
-        with ThreadPoolExecutor(OPENED_AT_ONCE, thread_name_prefix="lethe-objects") as pool:
-            left = iter(paths)
-            while group := tuple(islice(left, GROUP)):
-                for path, found in zip(group, pool.map(lambda p: _opened(p, open_object), group), strict=True):
-                    if found is None:
-                        unreadable.append((path, UnreadableObject()))
-                    else:
-                        entry = {"path": path, "size": found.size}
-                        read_at_most = work.bytes_read(found.size)
-                        yield Unit(entry, None, read_at_most, without_values(path), found.part, (path, found))
+        for path, found in ahead(lambda p: _opened(p, open_object), paths, OPENED_AT_ONCE):
+            if found is None:
+                unreadable.append((path, UnreadableObject()))
+            else:
+                entry = {"path": path, "size": found.size}
+                yield Unit(entry, None, work.bytes_read(found.size), without_values(path), found.part, (path, found))
 
     def used(
         document: dict[str, Any], _: list[memoryview], units_by_number: dict[int, Unit]

@@ -6,15 +6,14 @@ Runs in Spark's Python workers. If the store fails, it raises BufferAway, so tha
 import json
 import re
 import threading
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
 
+from lethe.base.ahead import ahead
 from lethe.base.objects import BufferedObject
 from lethe.decoder.child import Closed
 from lethe.storage.object_store import DENIED, ObjectStore, StoreError, open_store
@@ -116,23 +115,13 @@ class BufferedFiles:
         if all(is_local(t.uri) for t in tasks):  # local files have no latency, so threads cost more than they save
             yield from ((t, self.open(t)) for t in tasks)
             return
-        remaining, window, ahead = deque(tasks), deque[tuple[FileTask, Future[Bytes | Unread]]](), 0
-        with ThreadPoolExecutor(FILES_AHEAD, thread_name_prefix="lethe-fetch") as pool:
-            while remaining or window:
-                while (
-                    remaining
-                    and len(window) < FILES_AHEAD
-                    and (not window or ahead + self._bytes_ahead(remaining[0], peek) <= BYTES_AHEAD)
-                ):
-                    task = remaining.popleft()
-                    window.append((task, pool.submit(self._peeked, task, peek)))
-                    ahead += self._bytes_ahead(task, peek)
-                task, future = window.popleft()
-                ahead -= self._bytes_ahead(task, peek)
-                yield task, future.result()
 
-    def _bytes_ahead(self, task: FileTask, peek: Peek | None) -> int:
-        return task.size if peek is None or task.size <= self.whole_file_bytes else min(task.size, peek.bytes)
+        def bytes_of(task: FileTask) -> int:
+            return task.size if peek is None or task.size <= self.whole_file_bytes else min(task.size, peek.bytes)
+
+        yield from ahead(
+            lambda task: self._peeked(task, peek), tasks, FILES_AHEAD, bytes_of=bytes_of, bytes_at_most=BYTES_AHEAD
+        )
 
     def _peeked(self, task: FileTask, peek: Peek | None) -> "Bytes | Unread":
         source = self.open(task)

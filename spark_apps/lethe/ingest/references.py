@@ -1,11 +1,10 @@
 """Reads the references that deliveries name in their `_SUCCESS`. I/O."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Final
 
+from lethe.base.ahead import ahead
 from lethe.base.errors import InputError
 from lethe.buffer.digest import pieces
 from lethe.buffer.layout import BufferedBatch
@@ -15,8 +14,6 @@ from lethe.ledger.ledger import BatchEntry, get_many
 from lethe.storage.object_store import ObjectStore
 
 _AT_ONCE: Final = 16
-_PIECE: Final = 1000
-"""Batches of which markers are kept at one time."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +42,17 @@ def read_references(store: ObjectStore, batches: Iterable[BufferedBatch]) -> Nam
         return store.read_range(marked[1], 0, MARKER_BYTES_AT_MOST + 1)
 
     marked = ((b.id, b.marker.key) for b in batches if b.marker is not None and b.marker.size)
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="lethe-references") as pool:
-        for piece in _pieces(marked):
-            for (batch_id, _), content in zip(piece, pool.map(read, piece), strict=True):
-                if content is None:
-                    gone.add(batch_id)
-                    continue
-                try:
-                    reference = reference_of(content)
-                except InputError as e:
-                    invalid[batch_id] = e
-                    continue
-                if reference is not None:
-                    references[batch_id] = reference
+    for (batch_id, _), content in ahead(read, marked, _AT_ONCE):
+        if content is None:
+            gone.add(batch_id)
+            continue
+        try:
+            reference = reference_of(content)
+        except InputError as e:
+            invalid[batch_id] = e
+            continue
+        if reference is not None:
+            references[batch_id] = reference
     return NamedReferences(references, invalid, frozenset(gone))
 
 
@@ -89,8 +84,3 @@ def find_waiting(
             if reference in references:
                 found.setdefault(reference, set()).add(batch_id)
     return found
-
-
-def _pieces(marked: Iterator[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    while piece := list(islice(marked, _PIECE)):
-        yield piece

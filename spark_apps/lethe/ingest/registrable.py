@@ -7,7 +7,6 @@ Optional statements are left out.
 
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Final
@@ -38,6 +37,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from lethe.base.ahead import ahead
 from lethe.decoder.child import ChildLink
 from lethe.decoder.limits import TOO_COSTLY, Limits
 from lethe.decoder.process import Unit, limits_here, supervise
@@ -508,8 +508,7 @@ class FooterReader:
         if all(is_local(t.uri) for t in tasks):  # local files have no latency, so threads cost more than they save
             yield from ((task, self._tail(store, task)) for task in tasks)
             return
-        with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="lethe-footer") as pool:
-            yield from zip(tasks, pool.map(lambda task: self._tail(store, task), tasks), strict=True)
+        yield from ahead(lambda task: self._tail(store, task), tasks, REQUESTS_AT_ONCE)
 
     def _tail(self, store: BufferedFiles, task: FileTask) -> "bytes | FileError":
         try:

@@ -3,10 +3,9 @@
 Rows may be deleted by position, in delete files and deletion vectors, or by tombstones of their batches.
 """
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, starmap
+from itertools import starmap
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -18,6 +17,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
@@ -34,6 +34,7 @@ from pyiceberg.types import (
 )
 from pyiceberg.utils.concurrent import ExecutorFactory
 
+from lethe.base.ahead import ahead
 from lethe.base.errors import InputError
 from lethe.files.bounds import FileBounds, IdIndex, has_one_batch, split_by_bounds
 from lethe.files.increment import ReadPlan
@@ -54,8 +55,10 @@ RecordBatches: TypeAlias = Iterable[pa.RecordBatch]
 
 _BUFFER: Final = 8 * 1024**2
 
-PARALLEL_FILES = 16
+FILES_AHEAD: Final = 16
 """How many files are read at once, with their rows in memory."""
+BYTES_AHEAD: Final = 1024**3
+"""The most bytes of these files, as they are stored, in the columns that are read."""
 
 
 class Unprojectable(Exception):
@@ -591,13 +594,13 @@ def without_batches(files: Sequence[PlannedFile], ids: Collection[str]) -> tuple
 
 
 def read(
-    view: SnapshotView, parts: Sequence[ReadPart], columns: Sequence[str], ahead: bool = True
+    view: SnapshotView, parts: Sequence[ReadPart], columns: Sequence[str], several: bool = True
 ) -> Iterator[pa.RecordBatch]:
     """Read these columns of the rows of all parts.
 
     Args:
         columns: May be none, to count the rows.
-        ahead: Read several files at once; False: each record batch only when it is asked for.
+        several: Read several files at once; False: each record batch only when it is asked for.
     """
     batch_column = view.schema.find_column_name(view.field_id) if view.field_id is not None else None
     by_metadata = MetadataFilter(view)
@@ -608,7 +611,7 @@ def read(
         decided = [(f, by_metadata(f)) for f in part.files]
         for is_true, condition in ((True, RowCondition.of(view.schema, None)), (None, view.condition)):
             some = [f for f, all_rows in decided if all_rows is is_true]
-            yield from _rows(view, some, columns, condition, by_batch, ahead)
+            yield from _rows(view, some, columns, condition, by_batch, several)
 
 
 class BatchFilter:
@@ -667,7 +670,7 @@ def _rows(
     columns: Sequence[str],
     condition: RowCondition,
     by_batch: BatchFilter | None,
-    ahead: bool,
+    several: bool,
 ) -> Iterator[pa.RecordBatch]:
     """These columns of the rows that are not deleted natively, that are selected, and for which the condition is true."""
     by_name = {f.name: f for f in view.schema.fields}
@@ -682,34 +685,33 @@ def _rows(
             return (batch.select(list(columns)) for batch in rows)
         return (_decoded(b.select(list(columns)), by_batch.column) for b in by_batch.among(file.bounds, rows))
 
-    def whole(file: PlannedFile, deleted: PositionArray | None) -> RecordBatches:
-        return list(rows_of(file, deleted))
-
     to_read = _with_deletes(view.io, files)
-    for batches in _ahead(whole, to_read) if ahead else starmap(rows_of, to_read):
-        yield from batches
+    if not several:
+        for batches in starmap(rows_of, to_read):
+            yield from batches
+        return
+    leaves = index_by_id(Schema(*needed))
+
+    def bytes_of(read: tuple[PlannedFile, PositionArray | None]) -> int:
+        file = read[0].data_file
+        sizes = file.column_sizes
+        return sum(sizes.get(leaf, 0) for leaf in leaves) if sizes else file.file_size_in_bytes
+
+    threads = ExecutorFactory.get_or_create()
+    for _, rows in ahead(
+        lambda read: list(rows_of(*read)),
+        to_read,
+        FILES_AHEAD,
+        bytes_of=bytes_of,
+        bytes_at_most=BYTES_AHEAD,
+        pool=threads,
+    ):
+        yield from rows
 
 
 def _with_deletes(io: FileIO, files: Sequence[PlannedFile]) -> Iterator[tuple[PlannedFile, PositionArray | None]]:
     """The files, each with the positions of its deleted rows. Files of deletes are read for several data files at once."""
-    for n in range(0, len(files), PARALLEL_FILES):
-        some = files[n : n + PARALLEL_FILES]
+    for n in range(0, len(files), FILES_AHEAD):
+        some = files[n : n + FILES_AHEAD]
         deleted = deleted_rows(io, some)
         yield from ((file, deleted.get(file.bounds.path)) for file in some)
-
-
-def _ahead(
-    read: Callable[[PlannedFile, PositionArray | None], RecordBatches],
-    files: Iterator[tuple[PlannedFile, PositionArray | None]],
-) -> Iterator[RecordBatches]:
-    """What is read of each file, in their order. The next file begins when one is handed over, not when a group is done."""
-    executor = ExecutorFactory.get_or_create()
-    waiting = deque(executor.submit(read, *file) for file in islice(files, PARALLEL_FILES - 1))
-    try:
-        while waiting:
-            rows = waiting.popleft().result()
-            waiting.extend(executor.submit(read, *file) for file in islice(files, 1))
-            yield rows
-    finally:
-        for one in waiting:
-            one.cancel()

@@ -314,7 +314,7 @@ class Scan:
         left = self.row_limit
         if left == 0:
             return
-        for batch in data_file.read(self.view, self.parts, self.columns, ahead=left is None):
+        for batch in data_file.read(self.view, self.parts, self.columns, several=left is None):
             if not batch.num_rows:
                 continue
             rows = batch.select(list(self.columns))

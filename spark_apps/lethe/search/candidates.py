@@ -6,7 +6,6 @@ tombstoned rows, only the bounds are kept, and only during the call.
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import Any, Final, TypeAlias
@@ -16,6 +15,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 
+from lethe.base.ahead import ahead
 from lethe.base.errors import InputError
 from lethe.contract.result import VacuumPlanned
 from lethe.contract.run import VacuumSpec
@@ -346,14 +346,11 @@ class LiveSuspects:
         def read(manifest: ManifestFile) -> _Read:
             return self._read_manifest(head, manifest, keep_all=first)
 
-        with ThreadPoolExecutor(max_workers=_PARALLEL_READS) as pool:
-            # A few at a time, to free the memory of one group before reading the next.
-            for start in range(0, len(new), _PARALLEL_READS):
-                for found, small, every in pool.map(read, new[start : start + _PARALLEL_READS]):
-                    self.found |= {s.bounds.path: s for s in found}
-                    self.small |= {s.bounds.path: s for s in small[: _MAX_SMALL_FILES - len(self.small)]}
-                    for f in every:
-                        drift.add(f)
+        for _, (found, small, every) in ahead(read, new, _PARALLEL_READS):
+            self.found |= {s.bounds.path: s for s in found}
+            self.small |= {s.bounds.path: s for s in small[: _MAX_SMALL_FILES - len(self.small)]}
+            for f in every:
+                drift.add(f)
         if first:
             self.sort_drift = drift.mean_depth()
         self._read = paths

@@ -213,4 +213,4 @@ def _narrowed(column: ColumnPath, values: Values) -> BooleanExpression | None:
 def _of_files(rows: Scan, paths: Collection[str]) -> Iterator[pa.RecordBatch]:
     """The rows of these data files, one file at a time."""
     parts = (replace(p, files=tuple(f for f in p.files if f.bounds.path in paths)) for p in rows.parts)
-    return data_file.read(rows.view, [p for p in parts if p.files], rows.columns, ahead=False)
+    return data_file.read(rows.view, [p for p in parts if p.files], rows.columns, several=False)

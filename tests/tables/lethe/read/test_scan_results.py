@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError, LedgerError
-from lethe.read.data_file import PARALLEL_FILES, Reading
+from lethe.read import data_file
+from lethe.read.data_file import FILES_AHEAD, Reading
 from pyiceberg.expressions import GreaterThan
 from pyiceberg.table import Table
 
@@ -138,16 +139,35 @@ def test_a_limited_scan_reads_no_further_than_asked(table: Table, monkeypatch: p
 
 def test_the_next_file_begins_when_one_is_handed_over(table: Table, opened: list[str]) -> None:
     """The files are not read in groups, whose slowest file all others would wait for."""
-    for start in range(PARALLEL_FILES + 2):
+    for start in range(FILES_AHEAD + 2):
         table.append(rows("A", start=start))
     scan = lethe.scan(table)
     assert scan.parts
     opened.clear()
     batches = scan.to_batches()
 
-    for begun in (PARALLEL_FILES, PARALLEL_FILES + 1, PARALLEL_FILES + 2):
+    for begun in (FILES_AHEAD, FILES_AHEAD + 1, FILES_AHEAD + 2):
         next(batches)
         wait_until(lambda begun=begun: kinds(opened)["data"] == begun, 30)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("columns", "begun"), [(["batch_id"], 2), (None, 1)])
+def test_as_many_large_files_are_read_at_once_as_their_columns_leave_memory(
+    table: Table, opened: list[str], monkeypatch: pytest.MonkeyPatch, columns: list[str] | None, begun: int
+) -> None:
+    for start in range(5):
+        table.append(rows("A", start=start))
+    (size, *_) = table.inspect.files()["column_sizes"].to_pylist()
+    of_column = dict(size)[table.schema().find_field("batch_id").field_id]
+    assert 2 * of_column < sum(dict(size).values())
+    monkeypatch.setattr(data_file, "BYTES_AHEAD", 2 * of_column)
+    scan = lethe.scan(table, columns=columns)
+    assert scan.parts
+    opened.clear()
+
+    next(scan.to_batches())
+
+    assert kinds(opened)["data"] == begun
 
 
 @pytest.mark.parametrize("package", ["pandas", "polars", "duckdb"])
