@@ -235,8 +235,8 @@ def _revert_beside(
         if time.time() >= sampled + SAMPLE_EVERY_SECONDS:
             sampled += SAMPLE_EVERY_SECONDS
             samples.take(sampled - since)
-        # The oldest batches are promoted first, and at most so many others wait.
-        promoted = deliveries.promoted - deliveries.ahead
+        # The oldest batches are promoted first, so these are.
+        promoted = deliveries.promoted // 2
         if time.time() >= reverted + every and promoted > len(numbers):
             reverted += every
             taken = set(numbers.values())

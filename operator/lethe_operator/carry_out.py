@@ -1,11 +1,12 @@
 """Carries out the actions that were decided for a Dataset. I/O. If one fails, the others are still carried out."""
 
 import logging
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from lethe import tracing
 from lethe.base.errors import Verdict
@@ -22,6 +23,7 @@ from lethe.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, VACUUM_POLICIE
 from lethe_operator.actions import Actions, Event, Launch
 from lethe_operator.cluster import status
 from lethe_operator.cluster.client import KIND_OF
+from lethe_operator.cluster.time_limit import Threads
 from lethe_operator.erasure.signatures import sign
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
@@ -50,6 +52,52 @@ log = logging.getLogger(__name__)
 SOON = timedelta(seconds=1)
 
 
+# Buffers from which objects are deleted at the same time.
+SWEEPS_AT_ONCE: Final = 8
+
+
+class Sweeps:
+    """Deletes promoted batches from buffers in threads, one for each Dataset.
+
+    A store is asked about each object before it is deleted, which takes up to a minute for as many as one listing finds. No
+    reconcile waits for that, so runs and Restatements do not.
+    """
+
+    def __init__(self) -> None:
+        self._threads = Threads("sweep")
+        self._lock = threading.Lock()
+        self._sweeping: set[str] = set()
+
+    @property
+    def under_way(self) -> int:
+        """Buffers from which objects are being deleted."""
+        with self._lock:
+            return len(self._sweeping)
+
+    def begin(self, dataset: Dataset, objects: tuple[BufferedObject, ...], owner: Owner, adopted: Adopted) -> bool:
+        """Delete the objects after their retention, from a buffer that the Dataset has claimed.
+
+        Returns:
+            False, if the Dataset's last objects are still being deleted, or those of many others. The next listing finds what
+            is left.
+        """
+        name = dataset.meta.full_name
+        with self._lock:
+            if name in self._sweeping or len(self._sweeping) >= SWEEPS_AT_ONCE:
+                return False
+            self._sweeping.add(name)
+
+        def run() -> None:
+            try:
+                _sweep(dataset, objects, owner, adopted)
+            finally:
+                with self._lock:
+                    self._sweeping.discard(name)
+
+        self._threads.start(run)
+        return True
+
+
 @dataclass(frozen=True)
 class Effects:
     """The means to carry out actions. One per operator."""
@@ -62,6 +110,7 @@ class Effects:
     """Returns the current vacuum Jobs of a namespace."""
     dataset_objects: DatasetObjects
     """Where it is remembered which rights of runs exist."""
+    sweeps: Sweeps
 
 
 @dataclass
@@ -124,7 +173,7 @@ def carry_out(
         unshown.append(failed)
     status.post(kube, namespace, (*actions.events, *started.events, *signed.events), uids)
     if actions.sweep and actions.owner is not None:
-        _sweep(dataset, actions.sweep, actions.owner, _adopted(world))
+        effects.sweeps.begin(dataset, actions.sweep, actions.owner, _adopted(world))
     if not unshown:
         attempt(lambda: _drop_keys(kube, dataset, actions.drop_keys), failures)
         attempts = {a.job: a for r in world.runs for a in r.attempts}
@@ -296,10 +345,6 @@ def _adopted(world: Observation) -> Adopted:
 
 
 def _sweep(dataset: Dataset, objects: tuple[BufferedObject, ...], owner: Owner, adopted: Adopted) -> None:
-    """Delete promoted batches after their retention, from a buffer that the Dataset has claimed.
-
-    The next listing finds the rest.
-    """
     try:
         properties = catalogs.properties(dataset.spec.table.catalog)
         spec = dataset.spec

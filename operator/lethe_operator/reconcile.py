@@ -16,7 +16,15 @@ from lethe.kube import DATASETS, RESTATEMENTS, VACUUM_POLICIES, Kube, NotLeading
 
 from lethe_operator import conditions
 from lethe_operator.actions import Actions, Event, earliest
-from lethe_operator.carry_out import Effects, carry_out, changes_anything, delete_restatement, to_delete, write_statuses
+from lethe_operator.carry_out import (
+    Effects,
+    Sweeps,
+    carry_out,
+    changes_anything,
+    delete_restatement,
+    to_delete,
+    write_statuses,
+)
 from lethe_operator.cluster import status
 from lethe_operator.cluster.queue import WARM_DRIVER
 from lethe_operator.cluster.schedule import Key, Next
@@ -74,6 +82,7 @@ class Reconciler:
     metrics: Metrics = field(default_factory=Metrics)
     lists: IdLists = field(default_factory=IdLists)
     places: VacuumPlaces = field(default_factory=VacuumPlaces)
+    sweeps: Sweeps = field(default_factory=Sweeps)
     dataset_objects: DatasetObjects = field(default_factory=DatasetObjects)
     versions: RunVersions | None = None
     """None: versions of runs are not compared."""
@@ -189,7 +198,7 @@ class Reconciler:
             numbers["lethe_listing_pause_seconds"] = pause
         self.metrics.show(key.namespace, key.name, status_now, numbers, batches)
         jobs = partial(vacuum_jobs, self.objects)
-        effects = Effects(self.kube, self.settings, self.places, jobs, self.dataset_objects)
+        effects = Effects(self.kube, self.settings, self.places, jobs, self.dataset_objects, self.sweeps)
         again = carry_out(effects, found.dataset, found.world, actions, now)
         runs_before, runs_now = found.dataset.status.runs or (), status_now.runs or ()
         for run in retry.ended(runs_before, runs_now):

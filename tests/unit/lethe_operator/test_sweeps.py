@@ -1,0 +1,59 @@
+"""The deletion of promoted objects beside the reconciles."""
+
+import threading
+from typing import Any
+
+import pytest
+from lethe_operator import carry_out
+from lethe_operator.carry_out import SWEEPS_AT_ONCE, Sweeps
+
+from tests.support.clock import wait_until
+
+
+class Dataset:
+    """What a sweep needs to know of one."""
+
+    def __init__(self, name: str) -> None:
+        self.meta = type("Meta", (), {"full_name": f"air/{name}"})
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """No deletion ends before it is set."""
+    opened = threading.Event()
+    monkeypatch.setattr(carry_out, "_sweep", lambda *_: opened.wait(20))
+    return opened
+
+
+def begin(sweeps: Sweeps, name: str) -> bool:
+    return sweeps.begin(Dataset(name), (), None, None)  # type: ignore[arg-type]
+
+
+def test_a_buffer_is_swept_once_at_a_time(gate: threading.Event) -> None:
+    sweeps = Sweeps()
+    assert begin(sweeps, "flights")
+    assert not begin(sweeps, "flights")
+    assert begin(sweeps, "weather")
+
+    gate.set()
+    wait_until(lambda: sweeps.under_way == 0, 20)
+
+    assert begin(sweeps, "flights")
+
+
+def test_so_many_buffers_are_swept_at_once(gate: threading.Event) -> None:
+    sweeps = Sweeps()
+    assert [begin(sweeps, str(n)) for n in range(SWEEPS_AT_ONCE + 1)] == [True] * SWEEPS_AT_ONCE + [False]
+    gate.set()
+
+
+def test_a_deletion_that_fails_leaves_its_turn_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise SystemExit  # ends a thread in silence
+
+    monkeypatch.setattr(carry_out, "_sweep", fails)
+    sweeps = Sweeps()
+
+    assert begin(sweeps, "flights")
+    wait_until(lambda: sweeps.under_way == 0, 20)
+    assert begin(sweeps, "flights")
