@@ -7,7 +7,7 @@ registry speaks Confluent's protocol.
 import io
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from lethe.decoder.process import Unit, limits_here, supervise
 from lethe.ingest.avro_format import UNICODE_ERRORS, Records
 from lethe.ingest.buffer_files import decoded_rows, encoded_rows
 from lethe.ingest.buffer_store import BadFile, FileTask
+from lethe.ingest.exact_values import promotes
 from lethe.ingest.json_format import open_json, refuse_other_value
 from lethe.ingest.schema_fit import Fits, Fitting, Lacks, Misfit, Piece, Rules, compare, known_columns
 from lethe.ingest.text_blocks import TextFile
@@ -140,6 +141,21 @@ class RowTarget:
         """Columns that must not contain nulls. The batch column gets its values later."""
         return frozenset(f.name for f in self.columns if not f.nullable and f.name != self.batch_column)
 
+    def settled(self, found: Iterable[pa.Schema]) -> "RowTarget":
+        """With the columns that rows add, if some of them add one of a name with types that no column can hold together.
+
+        The type that comes first counts. `self`, if all of them can be of one batch.
+        """
+        added: dict[str, pa.Field] = {}
+        differ = False
+        for column in (c for schema in found for c in schema if c.name not in self.columns.names):
+            known = added.setdefault(column.name, column)
+            if promotes(known.type, column.type):
+                added[column.name] = column
+            elif known.type != column.type and not promotes(column.type, known.type):
+                differ = True
+        return replace(self, columns=pa.schema([*self.columns, *added.values()])) if differ else self
+
     def fitted(self, rows: pa.Table, batch_id: str, typed: bool) -> pa.Table:
         """Rows with the columns of the table, and those that the table will get.
 
@@ -176,7 +192,11 @@ class Decoder:
             TransientError: `RegistryAway`.
             NoDecoder: No decoder can be started, or decoders end before they decode anything.
         """
-        return _MessageDecoding(self, messages, target, batch_id).decoded()
+        found = _MessageDecoding(self, messages, target, batch_id).decoded()
+        if isinstance(found, RowTarget):
+            found = _MessageDecoding(self, messages, found, batch_id).decoded()
+        assert isinstance(found, Decoded)
+        return found
 
     def schema(self, number: int) -> Any:
         """A schema as fastavro takes it.
@@ -204,7 +224,7 @@ class _MessageDecoding:
     """Decodes messages with decoder processes (`lethe.decoder`). If some messages end one, each half of them is decoded."""
 
     def __init__(self, decoder: Decoder, messages: Sequence[TopicMessage], target: RowTarget, batch_id: str) -> None:
-        self._decoder, self._messages = decoder, messages
+        self._decoder, self._messages, self._target = decoder, messages, target
         self._numbers: dict[int, int] = {}  # of the schema, by the place of a message
         self._payloads: dict[int, bytes] = {}
         self._refused: dict[int, str] = {}  # why, by the place of a message
@@ -212,8 +232,12 @@ class _MessageDecoding:
         limits = replace(limits_here(), cpu_seconds=CPU_SECONDS)
         self._work = MessageWork(decoder.source, target, batch_id, schemas, limits)
 
-    def decoded(self) -> Decoded:
+    def decoded(self) -> Decoded | RowTarget:
+        """The rows; the columns to decode them with, if messages add the same column with different types."""
         pieces = list(supervise(self._work, self._units(), self._used, self._refuse, self._halves))
+        settled = self._target.settled(p.schema for p in pieces)
+        if settled is not self._target:
+            return settled
         rows = pa.concat_tables(pieces, promote_options="permissive") if pieces else pa.table({})
         return Decoded(rows, [RefusedMessage(self._messages[n], why) for n, why in sorted(self._refused.items())])
 

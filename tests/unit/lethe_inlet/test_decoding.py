@@ -15,7 +15,7 @@ from lethe.base.errors import TransientError
 from lethe.contract.dataset import KafkaSource
 from lethe.contract.settings import Framing, MessageFormat, SchemaEvolution, UnknownFields
 from lethe.decoder.limits import Limits
-from lethe_inlet.decoding import AT_ONCE, Decoder, RowTarget
+from lethe_inlet.decoding import AT_ONCE, Decoder, RowTarget, Schemas
 from lethe_inlet.epochs import Decoded, KafkaPartition, TopicMessage, refusals
 
 COLUMNS = pa.schema(
@@ -174,6 +174,43 @@ def test_a_field_that_the_table_lacks_needs_schema_evolution() -> None:
     assert decoded(avro_source(schema), value, target=adding).rows.column("gate").to_pylist() == [5]
     ignoring = avro_source(schema, unknownFields=UnknownFields.IGNORE)
     assert decoded(ignoring, value).rows.column_names == ["v", "name", "price", "at"]
+
+
+class _Registry(Schemas):
+    def __init__(self, schemas: Sequence[Any]) -> None:
+        self._schemas = [fastavro.parse_schema(s) for s in schemas]
+
+    def get(self, number: int) -> Any:
+        return self._schemas[number]
+
+
+@pytest.mark.parametrize(
+    ("types", "gates", "rows", "refused"),
+    [
+        (("int", "string"), (5, "B5"), [5], {1: "SchemaMismatch"}),
+        (("int", "float"), (16_777_217, 1.5), [16_777_217], {1: "SchemaMismatch"}),
+        (("bytes", "string"), (b"B", "5"), [b"B"], {1: "SchemaMismatch"}),
+        (("int", "long"), (5, 2**40), [5, 2**40], {}),
+        (("long", "int"), (2**40, 5), [2**40, 5], {}),
+    ],
+)  # fmt: skip
+def test_a_column_that_messages_add_has_one_type(
+    types: tuple[str, str], gates: tuple[Any, Any], rows: list[Any], refused: dict[int, str]
+) -> None:
+    """Producers of two releases add a column with different types. A batch cannot hold both, and reading goes on."""
+    fields: Any = RECORD["fields"]
+    schemas = [{**RECORD, "fields": [*fields, {"name": "gate", "type": t}]} for t in types]
+    values = [
+        b"\0" + n.to_bytes(4, "big") + avro({"v": n, "name": None, "price": None, "at": None, "gate": gate}, schemas[n])
+        for n, gate in enumerate(gates)
+    ]
+    source = KafkaSource(cluster="main", topics=("t",), format=MessageFormat.AVRO, framing=Framing.SCHEMA_REGISTRY)
+    adding = RowTarget(COLUMNS, "batch_id", SchemaEvolution.ADD_COLUMNS)
+
+    found = Decoder(source, _Registry(schemas)).decode(messages(*values), adding, ID)
+
+    assert found.rows.column("gate").to_pylist() == rows
+    assert reasons(found) == refused
 
 
 def test_a_schema_that_is_none_stops_reading() -> None:
