@@ -6,10 +6,10 @@ one that is made from its content, and so is created once.
 """
 
 import hashlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -112,8 +112,8 @@ class GatewayClient:
         self._base = f"{self._root}/{_segment(namespace)}"
         self._token = token if callable(token) else lambda: token
         self._verify: str | bool = ca_file or True
-        self._local = threading.local()
-        self._sessions: list[requests.Session] = []
+        self._idle: list[requests.Session] = []
+        """Sessions that no thread uses now."""
 
     def __enter__(self) -> "GatewayClient":
         return self
@@ -125,8 +125,8 @@ class GatewayClient:
 
     def close(self) -> None:
         """Close the connections of all threads. An incomplete upload goes on when `put` is called again."""
-        for session in self._sessions:
-            session.close()
+        while self._idle:
+            self._idle.pop().close()
 
     # --- resources ---
 
@@ -504,13 +504,14 @@ class GatewayClient:
             with path.open("rb") as file:
                 file.seek(offset)
                 body = _Section(file, size) if size else b""
-                return self._session().put(
-                    request["url"],
-                    data=body,
-                    headers=dict(request["headers"]),
-                    timeout=(CONNECT_SECONDS, READ_SECONDS),
-                    verify=self._verify,
-                )
+                with self._session() as session:
+                    return session.put(
+                        request["url"],
+                        data=body,
+                        headers=dict(request["headers"]),
+                        timeout=(CONNECT_SECONDS, READ_SECONDS),
+                        verify=self._verify,
+                    )
 
         return _repeated(attempt, f"the store of {path.name}").status_code
 
@@ -545,30 +546,39 @@ class GatewayClient:
         """
 
         def attempt() -> requests.Response:
-            return self._session().request(
-                method,
-                url,
-                params=query,
-                json=document,
-                data=content,
-                headers={"Authorization": f"Bearer {self._token()}"},
-                timeout=(CONNECT_SECONDS, READ_SECONDS),
-                verify=self._verify,
-                allow_redirects=False,
-            )
+            headers = {"Authorization": f"Bearer {self._token()}"}
+            with self._session() as session:
+                return session.request(
+                    method,
+                    url,
+                    params=query,
+                    json=document,
+                    data=content,
+                    headers=headers,
+                    timeout=(CONNECT_SECONDS, READ_SECONDS),
+                    verify=self._verify,
+                    allow_redirects=False,
+                )
 
         answer = _repeated(attempt, "the gateway")
         if answer.ok:
             return dict(answer.json()) if answer.content else {}
         raise _problem(answer)
 
-    def _session(self) -> requests.Session:
-        """One for each thread: connections are reused, and sessions cannot be shared."""
-        session: requests.Session | None = getattr(self._local, "session", None)
-        if session is None:
-            session = self._local.session = requests.Session()
-            self._sessions.append(session)
-        return session
+    @contextmanager
+    def _session(self) -> Iterator[requests.Session]:
+        """One that no other thread uses: connections are reused, and sessions cannot be shared.
+
+        Threads of uploads come and go, so a session of a thread would stay open after it.
+        """
+        try:
+            session = self._idle.pop()
+        except IndexError:
+            session = requests.Session()
+        try:
+            yield session
+        finally:
+            self._idle.append(session)
 
 
 class _Section:

@@ -13,10 +13,12 @@ import lethe
 import pytest
 import requests
 from lethe.base.errors import InputError, TransientError
+from lethe.client import AT_ONCE
 from lethe_gateway.app import openapi, routes
 
 GATEWAY, STORE = "http://gateway", "http://store"
 PREFIX = "/v1/namespaces/default"
+_Session = requests.Session
 WITHOUT_A_METHOD = {
     ("GET", "/v1/namespaces/{namespace}/changes"),  # a stream of events: any client of server-sent events reads it
 }
@@ -291,6 +293,22 @@ def test_a_wait_for_a_batch_that_takes_too_long_says_that_it_goes_on(
 
     with pytest.raises(TransientError, match=r"NotPromotedYet: .*batch a of dataset/flights is buffered"):
         client.wait_for_batch("flights", "a", seconds=0)
+
+
+def test_uploads_share_a_few_sessions(
+    network: Network, client: lethe.GatewayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connections of a session stay open, and a process may have a thousand files open."""
+    opened: list[requests.Session] = []
+    monkeypatch.setattr("lethe.client.requests.Session", lambda: opened.append(_Session()) or opened[-1])
+    (tmp_path / "a.csv").write_text("1")
+    file = {"path": "a.csv", "size": 1, "state": "Missing", "index": 0}
+    network.answer = lambda _: an_answer(body={"id": "0" * 32, "files": [file]})
+
+    for batch in range(10):
+        client.put("flights", str(batch), tmp_path)
+
+    assert len(opened) <= AT_ONCE
 
 
 def test_what_is_no_batch_is_not_uploaded(network: Network, client: lethe.GatewayClient, tmp_path: Path) -> None:
