@@ -508,6 +508,7 @@ class GatewayClient:
                     return session.put(
                         request["url"],
                         data=body,
+                        auth=_as_given,
                         headers=dict(request["headers"]),
                         timeout=(CONNECT_SECONDS, READ_SECONDS),
                         verify=self._verify,
@@ -554,6 +555,7 @@ class GatewayClient:
                     params=query,
                     json=document,
                     data=content,
+                    auth=_as_given,
                     headers=headers,
                     timeout=(CONNECT_SECONDS, READ_SECONDS),
                     verify=self._verify,
@@ -579,6 +581,11 @@ class GatewayClient:
             yield session
         finally:
             self._idle.append(session)
+
+
+def _as_given(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """The request with its own headers. Without this, a password of ~/.netrc would replace the token."""
+    return request
 
 
 class _Section:

@@ -311,6 +311,27 @@ def test_uploads_share_a_few_sessions(
     assert len(opened) <= AT_ONCE
 
 
+def test_passwords_of_netrc_are_not_sent(
+    network: Network, client: lethe.GatewayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would replace the token, and a store refuses a presigned URL with a password."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login ana password secret\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    batch = tmp_path / "batch"
+    batch.mkdir()
+    (batch / "a.csv").write_text("1")
+    file = {"path": "a.csv", "size": 1, "state": "Missing", "index": 0, "put": {"url": f"{STORE}/a", "headers": {}}}
+    network.answer = lambda _: an_answer(body={"id": "0" * 32, "files": [file]})
+
+    client.put("flights", "a", batch)
+
+    assert {(str(r.url).startswith(STORE), r.headers.get("Authorization")) for r in network.sent} == {
+        (False, "Bearer t"),
+        (True, None),
+    }
+
+
 def test_what_is_no_batch_is_not_uploaded(network: Network, client: lethe.GatewayClient, tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").touch()
 
