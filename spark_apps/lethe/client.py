@@ -471,6 +471,7 @@ class GatewayClient:
 
     def _send_parts(self, upload_path: str, file: Mapping[str, Any], path: Path, on_bytes: OnBytes) -> None:
         size, multipart = file["size"], file["multipart"]
+        parts_path = f"{upload_path}/files/{file['index']}/parts"
         there = set(multipart["uploaded"])
         on_bytes(sum(_part_size(size, multipart["partSize"], n) for n in there))
         numbers = [n for n in range(1, multipart["parts"] + 1) if n not in there]
@@ -484,13 +485,17 @@ class GatewayClient:
                 }
                 for n in some
             ]
-            urls = self._call("POST", f"{upload_path}/files/{file['index']}/parts", {"parts": asked})["items"]
+            urls = self._call("POST", parts_path, {"parts": asked})["items"]
             with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="lethe-part") as pool:
-                for part in pool.map(lambda u: self._part(u, path), urls):
+                for part in pool.map(lambda a, u: self._part(parts_path, a, u, path), asked, urls):
                     on_bytes(part)
 
-    def _part(self, part: Mapping[str, Any], path: Path) -> int:
-        _require_taken(self._send_to_store(part, path, part["offset"], part["size"]), path)
+    def _part(self, parts_path: str, asked: Mapping[str, Any], part: Mapping[str, Any], path: Path) -> int:
+        status = self._send_to_store(part, path, part["offset"], part["size"])
+        if status == _FORBIDDEN:  # the URL has expired: many parts get theirs at once
+            (part,) = self._call("POST", parts_path, {"parts": [asked]})["items"]
+            status = self._send_to_store(part, path, part["offset"], part["size"])
+        _require_taken(status, path)
         return int(part["size"])
 
     def _send_to_store(self, request: Mapping[str, Any], path: Path, offset: int, size: int) -> int:

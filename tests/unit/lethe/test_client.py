@@ -332,6 +332,36 @@ def test_passwords_of_netrc_are_not_sent(
     }
 
 
+def test_a_part_whose_url_has_expired_gets_another_one(
+    network: Network, client: lethe.GatewayClient, tmp_path: Path
+) -> None:
+    """The parts of a large file get their URLs together, and over a slow line the last ones are sent much later."""
+    (tmp_path / "a.csv").write_text("123")
+    file = {"path": "a.csv", "size": 3, "state": "Missing", "index": 0}
+    multipart = {"parts": 3, "partSize": 1, "uploaded": []}
+    given: list[str] = []
+
+    def answer(request: requests.PreparedRequest) -> requests.Response:
+        url = str(request.url)
+        if url.startswith(STORE):
+            return an_answer(403 if url.endswith("old") else 200)
+        if not url.endswith("/parts"):
+            return an_answer(body={"id": "0" * 32, "files": [{**file, "multipart": multipart}]})
+        numbers = [p["number"] for p in json.loads(request.body or b"")["parts"]]
+        given.append(",".join(map(str, numbers)))
+        age = "old" if len(numbers) > 1 else "new"
+        urls = [{"number": n, "offset": n - 1, "size": 1, "url": f"{STORE}/{n}/{age}", "headers": {}} for n in numbers]
+        return an_answer(body={"items": urls})
+
+    network.answer = answer
+
+    client.put("flights", "a", tmp_path)
+
+    assert sorted(given) == ["1", "1,2,3", "2", "3"]
+    stored = {str(r.url): r.body for r in network.sent if str(r.url).endswith("/new")}
+    assert set(stored) == {f"{STORE}/{n}/new" for n in (1, 2, 3)}
+
+
 def test_what_is_no_batch_is_not_uploaded(network: Network, client: lethe.GatewayClient, tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").touch()
 
