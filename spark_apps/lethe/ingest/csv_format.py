@@ -71,7 +71,8 @@ def join_csv(files: Sequence[bytes], table: pa.Schema, dialect: CsvDialect) -> J
     names, records_part = records.header(files[0])
     _check_header(names, table, dialect)
     head = files[0].removesuffix(records_part)
-    if not all(f.startswith(head) for f in files):
+    # A header without an end of its line may be the beginning of another one.
+    if not head.endswith(b"\n") or not all(f.startswith(head) for f in files):
         return None
     bodies = [whole_lines(f.removeprefix(head)) for f in files]
     counts: list[int] = []
@@ -232,7 +233,11 @@ class _Records:
         if not block:
             raise BadFile("UnreadableFile", "it is not readable as CSV (it has no header)")
         record = self._grammar.record.match(block)
-        head = block[: record.end()] if record else block
+        if record is None:
+            raise BadFile(
+                "UnreadableFile", f"{_where(-1)}it is not readable as CSV ({self._grammar.problem(block, 0)})"
+            )
+        head = block[: record.end()]
         if b"\0" in head:
             raise BadFile("UnreadableFile", "it is not readable as CSV (its header holds NUL bytes; expected UTF-8)")
         try:

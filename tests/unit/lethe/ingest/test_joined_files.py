@@ -75,6 +75,19 @@ def test_csv_is_the_same_together_and_alone(bodies: list[bytes], dialect: CsvDia
         assert rows.equals(alone(content, FileFormat.CSV, FLAT, dialect))
 
 
+@pytest.mark.parametrize(
+    "files",
+    [
+        [b"t", b"t_full\na\n"],  # the header of the first one has no end
+        [b'""t\na\n', b'""t\na\n'],
+        [b'"t" \na\n', b'"t" \na\n'],
+        [b't,"v\na,1\n', b't,"v\na,1\n'],
+    ],
+)
+def test_files_with_an_unusual_header_are_read_alone(files: list[bytes]) -> None:
+    assert together(files, FileFormat.CSV, pa.schema([("t", pa.string())]), RFC_4180) == []
+
+
 def test_csv_with_its_columns_in_another_order_is_read_alone() -> None:
     texts = pa.schema([("t", pa.string()), ("u", pa.string())])
 
