@@ -116,13 +116,17 @@ def named_identities(words: Sequence[str]) -> tuple[NamedIdentity, ...]:
     """Parse NAME and NAME=VALUE.
 
     Raises:
-        UsageError: It has no name, or a name occurs twice. The message has no value.
+        UsageError: It has no name, a value has several lines, or a name occurs twice. The message has no value.
     """
     found: list[NamedIdentity] = []
     for word in words:
         name, given, value = word.partition("=")
         if not name or (given and not value.strip()):
             raise click.UsageError("--subject is NAME, or NAME=VALUE.")
+        if "\n" in value:  # each line would be a value
+            raise click.UsageError(
+                f"--subject {name}: the value has several lines. Put values into the file of --values."
+            )
         if name in (f.name for f in found):
             raise click.UsageError(f"--subject names {name} twice. Put several values into the file of --values.")
         found.append(NamedIdentity(name, value if given else None))
@@ -130,7 +134,7 @@ def named_identities(words: Sequence[str]) -> tuple[NamedIdentity, ...]:
 
 
 def values_of(identities: Sequence[NamedIdentity], content: str | None) -> dict[str, str]:
-    """The values of each identity, one per line.
+    """The values of each identity, one per line. Only LF or CR LF ends a line: other line separators are part of a value.
 
     Args:
         identities: Of the command line.
@@ -147,7 +151,8 @@ def values_of(identities: Sequence[NamedIdentity], content: str | None) -> dict[
     if content is None and wanted:
         raise click.UsageError(f"--subject {wanted[0]} needs --values or --values-from.")
     lines: dict[str, list[str]] = {i.name: [i.value] if i.value is not None else [] for i in identities}
-    for number, line in enumerate((content or "").splitlines(), 1):
+    for number, ended in enumerate((content or "").split("\n"), 1):
+        line = ended.removesuffix("\r")
         if not line.strip():
             continue
         name, text = (wanted[0], line) if len(wanted) == 1 else line.split("=", 1) if "=" in line else ("", "")

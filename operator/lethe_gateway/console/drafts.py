@@ -1,6 +1,6 @@
 """A Restatement that somebody composes in a form. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -59,7 +59,7 @@ def draft_of(form: Mapping[str, Sequence[str]]) -> Draft:
         column=one.get("column", ""),
         secret=one.get("secret", ""),
         secret_key=one.get("secret_key", ""),
-        redactions=tuple(line.strip() for line in one.get("redactions", "").splitlines() if line.strip()),
+        redactions=tuple(_lines(one.get("redactions", ""))),
         evict_by_days=one.get("evict_by_days", ""),
         reason=one.get("reason", ""),
         ticket=one.get("ticket", ""),
@@ -121,7 +121,7 @@ def _body(draft: Draft, dataset: str, note: Note) -> dict[str, Any]:
 
 def _ids(form: Mapping[str, Sequence[str]], errors: dict[str, str]) -> tuple[str, ...]:
     """The ids that were chosen in a list, then those that were typed, one in each line."""
-    typed = [line.strip() for values in form.get("batch_ids", ()) for line in values.splitlines() if line.strip()]
+    typed = [line for values in form.get("batch_ids", ()) for line in _lines(values)]
     try:
         chosen = [text.decoded(value) for value in form.get("batch", ()) if value]
     except UnicodeDecodeError:
@@ -131,6 +131,11 @@ def _ids(form: Mapping[str, Sequence[str]], errors: dict[str, str]) -> tuple[str
     if len(ids) > IDS_AT_MOST:
         errors["batch_ids"] = f"At most {IDS_AT_MOST:,} ids. Put more into a file, and name it in spec.batchIdsFrom."
     return ids[:IDS_AT_MOST]
+
+
+def _lines(typed: str) -> Iterator[str]:
+    """The lines that are not blank. Only LF or CR LF ends a line, because other line separators may be part of an id."""
+    return (line.strip() for line in typed.split("\n") if line.strip())
 
 
 _RECORDS: Final[Mapping[str, str]] = {

@@ -47,6 +47,13 @@ def test_the_yaml_of_a_form_is_the_resource(session: Session) -> None:
     assert session.parts.writer.created == []
 
 
+def test_other_separators_of_lines_are_part_of_an_id(session: Session) -> None:
+    """Otherwise other batches would be taken back."""
+    answer = composed(session, "download", batch_ids="B\u20281\r\nC\x0c2")
+
+    assert yaml.safe_load(answer.text)["spec"]["batchIds"] == ["A", "B\u20281", "C\x0c2"]
+
+
 @pytest.mark.parametrize(
     ("fields", "spec"),
     [
