@@ -253,8 +253,10 @@ class LocalObjects:
             old = _existing(t, kind, namespace, name)
             return self._replaced(t, kind, old, (merged(old, patch), subresource), strict, dry_run)
 
-    def replace(self, kind: ApiKind, place: tuple[str, str, str], document: Json, strict: bool = False) -> Json:
-        """Replace an object.
+    def replace(
+        self, kind: ApiKind, place: tuple[str, str, str], document: Json, strict: bool = False, dry_run: bool = False
+    ) -> Json:
+        """Replace an object. A dry run stores nothing.
 
         Args:
             place: Namespace, name and subresource.
@@ -262,7 +264,7 @@ class LocalObjects:
         namespace, name, subresource = place
         with self.store.transaction() as t:
             old = _existing(t, kind, namespace, name)
-            return self._replaced(t, kind, old, (document, subresource), strict, dry_run=False)
+            return self._replaced(t, kind, old, (document, subresource), strict, dry_run)
 
     def delete(self, kind: ApiKind, namespace: str, name: str, uid: str = "", dry_run: bool = False) -> Json:
         """Delete an object and what it owns.

@@ -315,10 +315,11 @@ class _Handler(BoundedHandler):
                     raise StatusError(415, "UnsupportedMediaType", f"only {_MERGES[0]} is supported")
                 return self.objects.patch(kind, place, body, strict, dry)
             case "PUT", True:
-                return self.objects.replace(kind, place, body, strict)
+                return self.objects.replace(kind, place, body, strict, dry)
             case "DELETE", True:
                 uid = ((body or {}).get("preconditions") or {}).get("uid", "")
-                return self.objects.delete(kind, namespace, name, uid, dry)
+                # kubectl writes the options of a deletion into the body.
+                return self.objects.delete(kind, namespace, name, uid, dry or bool((body or {}).get("dryRun")))
             case _:
                 raise StatusError(405, "MethodNotAllowed", f"the method {self.command} is not supported here")
 

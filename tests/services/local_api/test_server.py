@@ -17,6 +17,8 @@ from lethe_local.folder import NAMESPACE, Folder
 from tests.support import api_server
 from tests.support.manifests import dataset_manifest, named
 
+JSON = {"Content-Type": "application/json"}
+
 
 @dataclass
 class Running:
@@ -150,6 +152,20 @@ def test_an_object_that_is_not_json_is_refused_with_what_to_do(running: Running)
 
     assert refusal.value.code == 415
     assert "--dry-run=client -o yaml" in json.load(refusal.value)["message"]
+
+
+def test_a_dry_run_changes_nothing(running: Running) -> None:
+    """`kubectl delete --dry-run=server` names it in the body, `kubectl replace --dry-run=server` in the query."""
+    created = running.kube.create(CONFIG_MAPS, NAMESPACE, config_map("a"))
+    path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/a"
+
+    replaced = json.load(
+        running.request(f"{path}?dryRun=All", method="PUT", body={**created, "data": {"k": "v"}}, headers=JSON)
+    )
+    running.request(path, method="DELETE", body={"kind": "DeleteOptions", "dryRun": ["All"]}, headers=JSON)
+
+    assert replaced["data"] == {"k": "v"}
+    assert running.kube.get(CONFIG_MAPS, NAMESPACE, "a") == created
 
 
 def test_without_the_token_nothing_is_answered(running: Running) -> None:
