@@ -107,7 +107,8 @@ def batch_sensor(
         seen = _Cursor.of(context.cursor)
         with lethe.client() as gateway:
             listed = gateway.batches(dataset, states=_SENSED, since=seen.since)
-            batches = sorted((b for b in listed if _state(b) not in seen.states), key=_time)[:SENSED_AT_MOST]
+            batches = sorted((b for b in listed if seen.states.get(_state(b)) != b["stateTime"]), key=_time)
+            batches = batches[:SENSED_AT_MOST]
         if not batches:
             return dg.SkipReason("no batch changed")
         promoted = [b["id"] for b in batches if b["state"] == "promoted"]
