@@ -62,7 +62,7 @@ class Known(Enum):
     NEW = auto()
     """Nothing, or it was refused: it may be put."""
     SAME = auto()
-    """It is promoted, with files of the same names and sizes."""
+    """It is promoted, with files of the same paths and sizes."""
 
 
 def data_files(files: Iterable[LocalFile]) -> list[LocalFile]:
@@ -177,14 +177,22 @@ def judge_entry(upload: BufferUpload, entry: BatchEntry | None) -> Known:
 
 
 def has_files_of(entry: BatchEntry, upload: BufferUpload) -> bool:
-    """Whether the ledger's entry is about files of the same names and sizes as those of the upload."""
-    recorded = {(_below(o.key), o.size) for o in entry.objects if is_data(o.key)}
-    return recorded == {(_below(u), f.size) for u, f in upload.files.items()}
+    """Whether the ledger's entry is about files of the same paths and sizes as those of the upload.
+
+    A registered file keeps its URI, a moved one may not: paths are those below the folder of the batch, wherever that is. If the
+    ledger's files are in no such folder, only the names of files count.
+    """
+    inner = f"/{upload.folder.rpartition('/')[2]}/"
+    recorded = [(o.key, o.size) for o in entry.objects if is_data(o.key)]
+    given = [(uri, file.size) for uri, file in upload.files.items()]
+    if not all(inner in uri for uri, _ in (*recorded, *given)):
+        inner = "/"
+    return _below(inner, recorded) == _below(inner, given)
 
 
-def _below(uri: str) -> str:
-    """The name of an object, without its folders: a registered file keeps its URI, a moved one may not."""
-    return uri.rpartition("/")[2]
+def _below(inner: str, files: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """The part of each URI after the last occurrence of a text, and the size."""
+    return sorted((uri.rpartition(inner)[2], size) for uri, size in files)
 
 
 def strangers(upload: BufferUpload, listed: Iterable[ListedObject]) -> list[str]:

@@ -95,3 +95,25 @@ def test_a_used_id_is_refused_and_the_same_batch_again_is_not() -> None:
         judge_entry(upload, a_batch("a/b", objects=other))
     with pytest.raises(InputError, match="the batch is reverted"):
         judge_entry(upload, a_batch("a/b", BatchState.REVERTED, objects=same))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("day=2/p.parquet",), ("day=1/p.parquet", "day=2/p.parquet"), ("day=1/day=2/p.parquet",), ("p.parquet",)],
+)
+def test_files_of_one_name_in_other_folders_are_other_files(names: tuple[str, ...]) -> None:
+    """Folders name values, and the files of partitions often have the same names and sizes."""
+    before, upload = an_upload("day=1/p.parquet"), an_upload(*names)
+    promoted = a_batch("a/b", objects=tuple(BufferedObject(uri, 5, "e") for uri in before.files))
+
+    with pytest.raises(InputError, match="BatchIdUsed"):
+        judge_entry(upload, promoted)
+
+
+def test_files_that_were_moved_with_the_buffer_are_the_same() -> None:
+    upload = an_upload("day=1/p.parquet")
+    moved = a_batch("a/b", objects=(BufferedObject("s3://other/batch_id=a%2Fb/day=1/p.parquet", 5, "e"),))
+    elsewhere = a_batch("a/b", objects=(BufferedObject("s3://other/new/day=1/p.parquet", 5, "e"),))
+
+    assert judge_entry(upload, moved) is Known.SAME
+    assert judge_entry(upload, elsewhere) is Known.SAME
