@@ -7,7 +7,8 @@ registry speaks Confluent's protocol.
 import io
 import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -51,13 +52,20 @@ def framed(value: bytes) -> tuple[int, bytes]:
     return int.from_bytes(value[1:HEADER_BYTES], "big"), value[HEADER_BYTES:]
 
 
-class Schemas:
-    """The Avro schemas of a registry. A schema never changes, so each is asked for once."""
+# One that the registry does not have is asked for again after this time: replicas of a registry, or one that was restored, get it
+# later.
+MISSING_SECONDS: Final = 30.0
 
-    def __init__(self, registry: Registry) -> None:
+
+class Schemas:
+    """The Avro schemas of a registry. A schema never changes, so each that was found is asked for once."""
+
+    def __init__(self, registry: Registry, clock: Callable[[], float] = time.monotonic) -> None:
         self._registry = registry
+        self._clock = clock
         self._lock = threading.Lock()
         self._known: dict[int, Any] = {}
+        self._missing: dict[int, float] = {}  # when to ask again
 
     def get(self, number: int) -> Any:
         """A schema as fastavro takes it.
@@ -68,21 +76,28 @@ class Schemas:
         """
         with self._lock:
             if number not in self._known:
-                self._known[number] = self._fetched(number)
+                self._known[number] = self._fetched(number, self._document(number))
             parser = self._known[number]
         if isinstance(parser, BadFile):
             raise parser
         return parser
 
-    def _fetched(self, number: int) -> Any:
-        document = self._asked(number)
+    def _document(self, number: int) -> Mapping[str, Any]:
+        now, document = self._clock(), None
+        if number not in self._missing or self._missing[number] <= now:
+            document = self._asked(number)
+            self._missing[number] = now + MISSING_SECONDS
         if document is None:
-            return BadFile("SchemaNotFound", f"the schema registry has no schema {number}")
+            raise BadFile("SchemaNotFound", f"the schema registry has no schema {number}")
+        del self._missing[number]
+        return document
+
+    def _fetched(self, number: int, document: Mapping[str, Any]) -> Any:
         if document.get("schemaType", "AVRO") != "AVRO":
             return BadFile("SchemaMismatch", f"schema {number} of the registry is not an Avro schema")
         return parsed(str(document.get("schema", "")), f"schema {number} of the registry")
 
-    def _asked(self, number: int) -> Any:
+    def _asked(self, number: int) -> Mapping[str, Any] | None:
         registry = self._registry
         auth = (registry.username, registry.password) if registry.username else None
         url = f"{registry.url.rstrip('/')}/schemas/ids/{number}"

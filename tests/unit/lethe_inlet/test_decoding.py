@@ -9,14 +9,17 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+import requests
 from hypothesis import given
 from hypothesis import strategies as st
 from lethe.base.errors import TransientError
 from lethe.contract.dataset import KafkaSource
 from lethe.contract.settings import Framing, MessageFormat, SchemaEvolution, UnknownFields
 from lethe.decoder.limits import Limits
-from lethe_inlet.decoding import AT_ONCE, Decoder, RowTarget, Schemas
+from lethe.ingest.buffer_store import BadFile
+from lethe_inlet.decoding import AT_ONCE, MISSING_SECONDS, Decoder, RowTarget, Schemas
 from lethe_inlet.epochs import Decoded, KafkaPartition, TopicMessage, refusals
+from lethe_inlet.settings import Registry
 
 COLUMNS = pa.schema(
     [
@@ -211,6 +214,35 @@ def test_a_column_that_messages_add_has_one_type(
 
     assert found.rows.column("gate").to_pylist() == rows
     assert reasons(found) == refused
+
+
+def test_a_schema_that_the_registry_gets_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica of a registry may not have a new schema yet. Messages of an unknown one cost no request each."""
+    now, asked = [0.0], list[str]()
+    answers: dict[int, requests.Response] = {}
+
+    def answer(url: str, **_: Any) -> requests.Response:
+        asked.append(url)
+        return answers.get(int(url.rpartition("/")[2]), _answer(404, {}))
+
+    monkeypatch.setattr("lethe_inlet.decoding.requests.get", answer)
+    schemas = Schemas(Registry(url="http://registry"), clock=lambda: now[0])
+
+    for _ in range(3):
+        with pytest.raises(BadFile, match="no schema 7"):
+            schemas.get(7)
+    answers[7] = _answer(200, {"schema": json.dumps(RECORD)})
+    now[0] = MISSING_SECONDS
+
+    assert schemas.get(7)["name"] == "flight"
+    assert schemas.get(7)["name"] == "flight"
+    assert len(asked) == 2
+
+
+def _answer(status: int, body: Any) -> requests.Response:
+    made = requests.Response()
+    made.status_code, made._content = status, json.dumps(body).encode()
+    return made
 
 
 def test_a_schema_that_is_none_stops_reading() -> None:
