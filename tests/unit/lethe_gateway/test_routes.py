@@ -419,3 +419,21 @@ def test_an_erasure_goes_through_its_states() -> None:
     assert state(request=request) is ErasureStage.VERIFIED
     assert state() is None
     assert types(facts("erased", request=request))[-1] is BatchEventType.ERASURE_VERIFIED
+
+
+@pytest.mark.parametrize(
+    "field", ['"batchIds": ["\\ud800"]', '"reason": "\\ud83d!"', '"\\udc00": 1', '"later": NaN', '"later": [1e999]']
+)
+def test_a_spec_that_the_api_server_would_change_creates_nothing(field: str) -> None:
+    """It takes half of a surrogate pair for U+FFFD, so another batch could be named."""
+    gateway = parts()
+    spec = f'{{"datasetRef": {{"name": "flights"}}, "operation": "Revert", "batchIds": ["A"], {field}}}'
+
+    answer = gateway.client().post(
+        "/v1/namespaces/ns/restatements",
+        content=f'{{"spec": {spec}}}',
+        headers={"Content-Type": "application/json"},
+    )
+
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "#/spec")
+    assert gateway.writer.created == []
