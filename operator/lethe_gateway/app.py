@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -58,7 +59,7 @@ def routes() -> FastAPI:
         generate_unique_id_function=lambda route: to_camel(route.name),
     )
     for router in (datasets.router, restatements.router, batches.router, uploads.router, datasets.changes_router):
-        app.include_router(router, dependencies=[Depends(require_known_parameters)])
+        app.include_router(router, dependencies=[Depends(require_known_parameters), Depends(require_single_keys)])
     return app
 
 
@@ -78,6 +79,29 @@ def require_known_parameters(request: Request) -> None:
     if errors:
         text = f"Correct the parameters: {errors[0].message}."
         raise Problem(Kind.INVALID_REQUEST, text, errors=errors)
+
+
+async def require_single_keys(request: Request) -> None:
+    """Require that no object in a body has a key twice. One of the values would be ignored, such as one of two lists of batches.
+
+    Raises:
+        Problem: `INVALID_REQUEST`.
+    """
+    if request.method != "POST":
+        return
+    with suppress(RecursionError, ValueError):  # FastAPI has read the body before, and answers what it cannot read
+        json.loads(await request.body(), object_pairs_hook=_of_single_keys)
+
+
+def _of_single_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [k for k, _ in pairs]
+        twice = next(k for k in found if keys.count(k) > 1)
+        shown = twice[:LENGTH_SHOWN].encode(errors="replace").decode()
+        error = FieldError(field="body", message=f"the key {json.dumps(shown)} is given twice in one object")
+        raise Problem(Kind.INVALID_REQUEST, f"Correct the body: {error.message}.", errors=(error,))
+    return found
 
 
 def _parameters(dependant: Dependant) -> Iterator[str]:

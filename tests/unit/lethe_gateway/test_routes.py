@@ -427,7 +427,7 @@ def test_an_erasure_goes_through_its_states() -> None:
 def test_a_spec_that_the_api_server_would_change_creates_nothing(field: str) -> None:
     """It takes half of a surrogate pair for U+FFFD, so another batch could be named."""
     gateway = parts()
-    spec = f'{{"datasetRef": {{"name": "flights"}}, "operation": "Revert", "batchIds": ["A"], {field}}}'
+    spec = f'{{"datasetRef": {{"name": "flights"}}, "operation": "Revert", {field}}}'
 
     answer = gateway.client().post(
         "/v1/namespaces/ns/restatements",
@@ -436,4 +436,29 @@ def test_a_spec_that_the_api_server_would_change_creates_nothing(field: str) -> 
     )
 
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "#/spec")
+    assert gateway.writer.created == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (
+            "restatements",
+            '{"spec": {"datasetRef": {"name": "a"}, "operation": "Revert", "batchIds": ["a"], "batchIds": ["b"]}}',
+        ),
+        ("datasets/flights/uploads", '{"batchId": "a", "files": [{"path": "a.csv", "size": 1}], "batchId": "b"}'),
+    ],
+)
+def test_a_key_that_is_given_twice_is_refused(path: str, body: str) -> None:
+    """Otherwise one of the values would be ignored."""
+    gateway = parts()
+
+    answer = gateway.client().post(
+        f"/v1/namespaces/ns/{path}",
+        content=body,
+        headers={"Content-Type": "application/json"},
+    )
+
+    assert answer.status_code == 400
+    assert "is given twice" in answer.json()["detail"]
     assert gateway.writer.created == []
