@@ -70,12 +70,15 @@ class Uploaded:
 
 
 class GatewayProblem(InputError):
-    """A problem that the gateway reports: the user has to change something. `reason` is its type, such as BatchRefused."""
+    """A problem that the gateway reports: the user has to change something. `reason` is its type, such as BatchRefused.
+
+    A URL, token or spec that cannot be sent is one, too: InvalidRequest.
+    """
 
     def __init__(self, reason: str, message: str, status: int, errors: Sequence[Mapping[str, str]] = ()) -> None:
         super().__init__(reason, message)
         self.status = status
-        """The HTTP status of the answer."""
+        """The HTTP status of the answer; 0: nothing could be sent."""
         self.errors = tuple(errors)
         """What is wrong, each with `field`, `message`, and of a body the `pointer`, such as `#/spec/operation`."""
 
@@ -635,10 +638,22 @@ def _waited(look: Callable[[], _Look], not_yet: str, seconds: float) -> Document
         time.sleep(LOOK_SECONDS)
 
 
+_URL: Final = "its URL is not valid, expected one such as https://lethe.example.org"
+_NEVER_SENT: Final[Mapping[type[Exception], str]] = {
+    requests.exceptions.InvalidURL: _URL,
+    requests.exceptions.InvalidSchema: _URL,
+    requests.exceptions.MissingSchema: _URL,
+    requests.exceptions.InvalidHeader: "the token is not valid: it has a line break or begins with a blank",
+    requests.exceptions.InvalidJSONError: "the spec has a value that JSON does not have",
+}
+"""Errors of what the caller gave, before anything was sent."""
+
+
 def _repeated(attempt: Callable[[], requests.Response], whom: str) -> requests.Response:
     """Repeat what may succeed later, when the answer says so.
 
     Raises:
+        GatewayProblem: `InvalidRequest`: no repetition can mend the URL, the token or the body.
         TransientError: A dependency is temporarily unavailable.
     """
     why: GatewayProblem | str = ""
@@ -646,6 +661,9 @@ def _repeated(attempt: Callable[[], requests.Response], whom: str) -> requests.R
         wait = 2.0 ** (number - 2)
         try:
             answer = attempt()
+        except tuple(_NEVER_SENT) as e:  # its text may contain the token
+            why = f"{whom} cannot be asked: {_NEVER_SENT.get(type(e), _URL)}."
+            raise GatewayProblem("InvalidRequest", why, 0) from None
         except requests.RequestException as e:
             why = type(e).__name__
         else:

@@ -362,6 +362,27 @@ def test_a_part_whose_url_has_expired_gets_another_one(
     assert set(stored) == {f"{STORE}/{n}/new" for n in (1, 2, 3)}
 
 
+@pytest.mark.parametrize(
+    ("url", "token", "spec", "what"),
+    [
+        ("lethe.example.org", "t", {}, "its URL is not valid"),
+        ("ftp://lethe.example.org", "t", {}, "its URL is not valid"),
+        ("http://[lethe", "t", {}, "its URL is not valid"),
+        (GATEWAY, "secret\n", {}, "the token is not valid"),
+        (GATEWAY, "t", {"evictBySeconds": float("nan")}, "JSON does not have"),
+    ],
+)
+def test_what_cannot_be_sent_is_not_repeated(
+    waits: list[float], url: str, token: str, spec: dict[str, Any], what: str
+) -> None:
+    """A sensor would wait for it until its time is over."""
+    with lethe.GatewayClient(url, token) as client, pytest.raises(InputError, match=what) as refused:
+        client.restate(spec)
+
+    assert (refused.value.reason, waits) == ("InvalidRequest", [])
+    assert "secret" not in str(refused.value)
+
+
 def test_what_is_no_batch_is_not_uploaded(network: Network, client: lethe.GatewayClient, tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").touch()
 
