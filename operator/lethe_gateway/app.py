@@ -1,6 +1,7 @@
 """The application: routes, and how errors become problem documents."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -96,8 +97,7 @@ async def require_single_keys(request: Request) -> None:
 def _of_single_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [k for k, _ in pairs]
-        twice = next(k for k in found if keys.count(k) > 1)
+        twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
         shown = twice[:LENGTH_SHOWN].encode(errors="replace").decode()
         error = FieldError(field="body", message=f"the key {json.dumps(shown)} is given twice in one object")
         raise Problem(Kind.INVALID_REQUEST, f"Correct the body: {error.message}.", errors=(error,))
