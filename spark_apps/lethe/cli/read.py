@@ -84,6 +84,9 @@ def write_file(form: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch], 
 
     Args:
         form: parquet, csv or json: one object per line.
+
+    Raises:
+        InputError: `NotInFormat`.
     """
     if form == "parquet":
         with pq.ParquetWriter(path, schema) as parquet:
@@ -164,7 +167,11 @@ def _text(form: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch], file:
     if form == "json":
         for batch in batches:
             for row in batch.to_pylist():
-                file.write(json.dumps(row, ensure_ascii=False, default=_json) + "\n")
+                try:
+                    file.write(json.dumps(row, ensure_ascii=False, default=_json, allow_nan=False) + "\n")
+                except ValueError:
+                    text = "a row has NaN or an infinite number, which JSON does not have. Use --format csv or parquet."
+                    raise InputError("NotInFormat", text) from None
         return
     lines = csv.writer(file, lineterminator="\n")
     lines.writerow(schema.names)
@@ -241,6 +248,8 @@ def get(
         def each() -> Iterator[pa.RecordBatch]:
             nonlocal count
             for rows_of_batch in batches:
+                if form == "csv":
+                    _require_no_null_texts(rows_of_batch)
                 count += rows_of_batch.num_rows
                 yield rows_of_batch
 
@@ -251,6 +260,21 @@ def get(
     size = draft.stat().st_size
     draft.replace(target)
     click.echo(f"batch {batch}: {count} rows, {size} bytes: {target}")
+
+
+def _require_no_null_texts(rows: pa.RecordBatch) -> None:
+    """Require that no text is NULL. CSV writes it as it writes an empty text, and `lethe put` would read it as one.
+
+    Raises:
+        InputError: `NotInFormat`.
+    """
+    for field, values in zip(rows.schema, rows.columns, strict=True):
+        is_text = pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
+        if is_text and values.null_count:
+            text = (
+                f"column {field.name} has NULL, which CSV cannot tell from an empty text. Use --format json or parquet."
+            )
+            raise InputError("NotInFormat", text)
 
 
 def _entry(opened: Opened, batch: str, snapshot_id: int | None) -> BatchEntry | None:

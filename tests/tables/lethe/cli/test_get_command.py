@@ -15,6 +15,7 @@ from lethe.cli.read import _paths
 from lethe.ledger.ledger import BatchState
 from lethe.read import data_file
 from lethe.storage.local_store import LocalStore
+from pyiceberg.catalog import Catalog
 
 from tests.support.builders import a_batch
 from tests.tables.lethe.cli.conftest import NAME, Kept
@@ -48,6 +49,21 @@ def test_csv_and_json_are_written_too(flights: Kept, lethe: Lethe, tmp_path: Pat
     with (tmp_path / "c/rows.csv").open() as file:
         assert list(csv.DictReader(file)) == [{"v": "0"}]
     assert json.loads((tmp_path / "j/rows.jsonl").read_text()) == {"v": 0}
+
+
+def test_a_missing_text_does_not_become_an_empty_one_on_its_way_back(
+    catalog: Catalog, lethe: Lethe, tmp_path: Path
+) -> None:
+    """`lethe put` reads an empty field of CSV as an empty text."""
+    rows = pa.table({"batch_id": ["A", "A"], "note": [None, ""]})
+    catalog.create_table("air.notes", rows.schema).append(rows)
+
+    refused = lethe("get", "lite.air.notes", "A", "--to", tmp_path / "c", "--format", "csv")
+
+    assert (refused.exit_code, "NotInFormat: column note has NULL" in refused.output) == (10, True), refused.output
+    assert lethe("get", "lite.air.notes", "A", "--to", tmp_path / "j", "--format", "json").exit_code == 0
+    written = (tmp_path / "j/rows.jsonl").read_text().splitlines()
+    assert [json.loads(line)["note"] for line in written] == [None, ""]
 
 
 @pytest.mark.parametrize("state", [BatchState.REVERTED, BatchState.REPLACED])

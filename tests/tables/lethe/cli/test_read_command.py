@@ -102,6 +102,17 @@ def test_times_bytes_and_nested_values_have_a_form_in_text(catalog: Catalog, let
     assert found == {"at": "2026-03-01T12:00:00+00:00", "raw": "01ff", "tags": '["a", "b"]', "nothing": ""}
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), [float("nan")]])
+def test_numbers_that_json_does_not_have_are_refused_there(catalog: Catalog, lethe: Lethe, value: object) -> None:
+    rows = pa.table({"x": [value]})
+    catalog.create_table("air.odd", rows.schema).append(rows)
+
+    refused = lethe("read", "lite.air.odd", "--format", "json")
+
+    assert (refused.exit_code, "lethe: NotInFormat: a row has NaN" in refused.output) == (10, True), refused.output
+    assert lethe("read", "lite.air.odd", "--format", "csv").exit_code == 0
+
+
 WRONG = {
     "two moments": (["--snapshot", "1", "--since", "1"], 2, "Give only one of --snapshot"),
     "an end without a beginning": (["--until", "1"], 2, "--until and --rows need --since"),
