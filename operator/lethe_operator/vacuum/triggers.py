@@ -6,8 +6,9 @@ The schedule of a window is cron's, in local time of the time zone. An opening w
 right after it; a fixed time within the hour that is repeated in autumn counts once. The duration of the window is elapsed time.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from math import ceil
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -237,15 +238,15 @@ def hours(window: Window, now: datetime) -> Hours | Verdict:
     local, schedule = now.astimezone(zone), window.schedule
     if (wrong := _wrong(schedule, local)) is not None:
         return wrong
-    opens = next(CronSim(schedule, local), None)
+    opens = next(_openings(schedule, local), None)
     if opens is None:
         return _never(schedule)
     closes = _opened(schedule, local)
     if closes is not None:
         closes += timedelta(seconds=window.duration_seconds)
     if closes is None or closes <= now:
-        return Hours(None, opens.astimezone(UTC))
-    return Hours(_joined(window, local, closes).astimezone(UTC), opens.astimezone(UTC))
+        return Hours(None, opens)
+    return Hours(_joined(window, local, closes), opens)
 
 
 def _wrong(schedule: str, local: datetime) -> Verdict | None:
@@ -275,19 +276,41 @@ def _never(schedule: str) -> Verdict:
     return Verdict(Reason.WINDOW_NEVER_OPENS, text)
 
 
+# By so much clocks are put back at most in autumn, and a little more.
+PUT_BACK: Final = timedelta(hours=2)
+
+
+def _openings(schedule: str, local: datetime) -> Iterator[datetime]:
+    """When the window opens, after now, in UTC.
+
+    In the second pass of a repeated hour, CronSim begins with the openings of the first pass.
+    """
+    return (at for opens in CronSim(schedule, local) if (at := opens.astimezone(UTC)) > local)
+
+
 def _opened(schedule: str, local: datetime) -> datetime | None:
-    """When the window opened last, in UTC; None: never."""
+    """When the window opened last, in UTC; None: never.
+
+    CronSim goes back on the clock. In the second pass of a repeated hour, the clock may be before an opening of the first pass.
+    """
     now = local.astimezone(UTC)
-    for before in CronSim(schedule, (now + timedelta(minutes=1)).astimezone(local.tzinfo), reverse=True):
+    ahead = timedelta(minutes=1) + (PUT_BACK if _is_put_back(now, local.tzinfo) else timedelta())
+    for before in CronSim(schedule, (now + ahead).astimezone(local.tzinfo), reverse=True):
         if (opened := before.astimezone(UTC)) <= now:
             return opened
     return None
 
 
+def _is_put_back(now: datetime, zone: tzinfo | None) -> bool:
+    """Whether the clocks of a zone are put back within the last or the next few hours."""
+    before, after = ((now + d).astimezone(zone).utcoffset() for d in (-PUT_BACK, PUT_BACK))
+    return before is not None and after is not None and after < before
+
+
 def _joined(window: Window, local: datetime, closes: datetime) -> datetime:
     """When a window closes that opens again before it closes, after at most `JOINED_AT_MOST` openings."""
-    for _, opens in zip(range(JOINED_AT_MOST), CronSim(window.schedule, local), strict=False):
-        if opens.astimezone(UTC) > closes:
+    for _, opens in zip(range(JOINED_AT_MOST), _openings(window.schedule, local), strict=False):
+        if opens > closes:
             break
-        closes = opens.astimezone(UTC) + timedelta(seconds=window.duration_seconds)
+        closes = opens + timedelta(seconds=window.duration_seconds)
     return closes

@@ -46,6 +46,19 @@ HALF_PAST_TWO = ("30 2 * * *", "Europe/Berlin", 3600)
             HALF_PAST_TWO, "10-25T02:30:00+01:00", None, "10-26T02:30:00+01:00",
             id="of an hour that comes twice the second does not count",
         ),
+        # The clock shows 02:10 again: half past two is both behind it and, on the clock, ahead of it.
+        pytest.param(
+            HALF_PAST_TWO, "10-25T02:10:00+01:00", "10-25T02:30:00+01:00", "10-26T02:30:00+01:00",
+            id="of an hour that comes twice it is open over the change of clocks",
+        ),
+        pytest.param(
+            HALF_PAST_TWO, "10-25T02:59:30+02:00", "10-25T02:30:00+01:00", "10-26T02:30:00+01:00",
+            id="just before the change of clocks",
+        ),
+        pytest.param(
+            ("30 2 * * *", "Europe/Berlin", 900), "10-25T02:10:00+01:00", None, "10-26T02:30:00+01:00",
+            id="of an hour that comes twice it opens after now, not before",
+        ),
         pytest.param(
             ("0 1 * * *", "Europe/Berlin", 7200), "03-29T01:30:00+01:00", "03-29T04:00:00+02:00", "03-30T01:00:00+02:00",
             id="over a change of clocks it is as long as ever",
