@@ -57,7 +57,7 @@ lethe-committer
 
 {{- define "lethe.committerSelector" -}}
 app.kubernetes.io/name: {{ include "lethe.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: committer
 {{- end -}}
 
@@ -75,7 +75,7 @@ lethe-inlet
 
 {{- define "lethe.inletSelector" -}}
 app.kubernetes.io/name: {{ include "lethe.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: inlet
 {{- end -}}
 
@@ -115,7 +115,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- define "lethe.gatewaySelector" -}}
 app.kubernetes.io/name: {{ include "lethe.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: gateway
 {{- end -}}
 
@@ -139,7 +139,7 @@ app.kubernetes.io/component: warm-driver
 
 {{- define "lethe.warmDriverLabels" -}}
 app.kubernetes.io/name: {{ include "lethe.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: warm-driver
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -148,7 +148,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- define "lethe.selector" -}}
 app.kubernetes.io/name: {{ include "lethe.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end -}}
 

@@ -286,3 +286,17 @@ def test_an_image_without_a_tag_gets_the_version_of_the_chart(given: str, expect
 
     (operator,) = [d for d in documents if d["kind"] == "Deployment" and d["metadata"]["name"] == "lethe-operator"]
     assert operator["spec"]["template"]["spec"]["containers"][0]["image"] == expected.format(version)
+
+
+@pytest.mark.parametrize("name", ["no", "2024"])
+def test_names_that_yaml_reads_as_another_type_stay_names(name: str) -> None:
+    """A namespace may be called so: the code of Norway, or a year. The API server refuses anything but texts."""
+    every = {"enabled": True}
+    parts = {"warmDrivers": every, "gateway": every, "networkPolicy": every, "inlet": every, "metrics": every}
+    objects = render({**CATALOGS, **parts, "erase": {"signing": every}, "watchNamespaces": [name]}, release=f"{name}-x")
+    objects += render({"watchNamespaces": [name]}, release="2025")
+
+    found = [(d["metadata"].get("namespace", ""), *d["metadata"].get("labels", {}).values()) for d in objects]
+    found += [tuple(s["namespace"] for s in d["subjects"] if "namespace" in s) for d in objects if "subjects" in d]
+    assert {type(text) for texts in found for text in texts} == {str}
+    assert name in {namespace for namespace, *_ in found}
