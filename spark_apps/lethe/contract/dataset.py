@@ -6,10 +6,10 @@ hold.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
-from pydantic import AwareDatetime, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field
 
 from lethe.contract.checks import CheckSpec
 from lethe.contract.kubernetes import GIB, MIB, Bytes, Cpus, Uri, above_zero
@@ -49,6 +49,18 @@ _TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]
 """RFC 3339: with a time zone, because the API server takes some texts without one."""
 
 
+_FIRST: Final = datetime.min.replace(tzinfo=UTC)
+_LAST: Final = datetime.max.replace(tzinfo=UTC, microsecond=0)
+
+
+def _in_utc(time: datetime) -> datetime:
+    """The same time in UTC, in which messages write it. 9999-12-31T23:59:59-05:00, for ever, becomes the last time there is."""
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        return _LAST if time.year > 1 else _FIRST
+
+
 class HoldSpec(ApiModel):
     """Rows that no vacuum purges, and no Erase or Redact changes, until the hold ends or is removed. A Revert hides them."""
 
@@ -58,7 +70,7 @@ class HoldSpec(ApiModel):
     """A condition on the columns of the table, in the syntax of filters: comparisons of columns with values, IN, IS NULL,
     LIKE 'prefix%', AND, OR, NOT. The hold covers the rows for which it is true. If unset, it covers all rows.
     """
-    until: Annotated[AwareDatetime, length(20, 40, pattern=_TIME)] | None = None
+    until: Annotated[AwareDatetime, AfterValidator(_in_utc), length(20, 40, pattern=_TIME)] | None = None
     """When the hold ends by itself, such as 2027-03-31T00:00:00Z. If unset, it lasts until it is removed."""
     reason: Annotated[str, length(maximum=1024)] = ""
     """Why the rows are held, such as the number of a case. It must contain no personal data."""

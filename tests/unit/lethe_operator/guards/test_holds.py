@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from lethe.contract.dataset import HoldSpec
+from lethe.contract.dataset import HoldSpec, named
 from lethe.contract.result import RequestResult, RunOutcome
 from lethe.contract.run import RunSpec
 from lethe.contract.status import RestatementStatus, stored_status
@@ -255,3 +255,22 @@ def test_while_the_table_cannot_be_read_the_holds_are_still_shown() -> None:
 
 def test_a_run_does_not_show_the_filter_of_a_hold_in_a_traceback() -> None:
     assert "a secret" not in repr(under(a_vacuum(), CASE))
+
+
+def test_an_end_with_an_offset_is_shown_in_utc() -> None:
+    hold = {"name": "east", "until": "2026-01-01T00:00:00+02:00"}
+
+    shown = decided(a_dataset(holds=[hold]), now=datetime.fromisoformat("2026-01-01T00:00:00Z"))
+
+    assert holds_of(shown) == {"east": (False, "It ended at 2025-12-31T22:00:00Z. Remove it from spec.holds.")}
+    assert named([HoldSpec.model_validate(hold)]) == "hold east until 2025-12-31T22:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("until", "active"), [("9999-12-31T23:59:59-05:00", True), ("0001-01-01T00:00:00+05:00", False)]
+)
+def test_an_end_beyond_the_times_of_utc_stops_nothing(until: str, active: bool) -> None:
+    """The API server takes these times, and the first one is how people write "for ever"."""
+    shown = decided(a_dataset(holds=[{"name": "always", "until": until}]))
+
+    assert holds_of(shown)["always"][0] is active
