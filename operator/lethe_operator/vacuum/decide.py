@@ -251,7 +251,16 @@ def decide_vacuum(
         decision = VacuumDecision(Decision.LATER, state.failure, look_again=pause)
     else:
         decision = decider.new_run()
+        if isinstance(state, Exhausted) and _is_known(decision):
+            # Not that there is nothing left to purge.
+            again = "Another vacuum starts after an edit of the Dataset, or when the table has changed."
+            decision = replace(decision, verdict=state.failure.adding(again))
     return _choice(_Observed(dataset, matched, context, history, runs, now), decision, state)
+
+
+def _is_known(decision: VacuumDecision) -> bool:
+    """Whether no vacuum starts because one for the same cause has ended, and not because the next one is later."""
+    return decision.verdict.reason == Reason.NOTHING_LEFT and decision.look_again is None
 
 
 def _going(attempt: Attempt) -> VacuumDecision:

@@ -299,8 +299,8 @@ def _purged_on_time(
             f"but to finish in time, a vacuum had to start by {timestamp(due.possible_until)}: {due.work}. Increase "
             "spec.runTemplate.executors of the Dataset, or spec.limits of the VacuumPolicy.",
         )
-    if decision.verdict.reason == Reason.DATASET_NOT_READY and due.starts_by <= now:
-        return late(Reason.DATASET_NOT_READY, f"but no vacuum can start. {decision.verdict.message}")
+    if decision.decision is Decision.LATER and decision.verdict.reason != Reason.NOTHING_LEFT and due.starts_by <= now:
+        return late(decision.verdict.reason, f"but no vacuum can start. {decision.verdict.message}")
     starts = "is due" if due.starts_by <= now else f"starts by {timestamp(due.starts_by)}"
     return Condition.of(EVICTION_ON_TIME, TRUE, Reason.ON_TIME, f"{by}. A vacuum {starts}.")
 

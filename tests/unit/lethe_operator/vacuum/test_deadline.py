@@ -1,18 +1,22 @@
 """When a vacuum has to start for an evictBy, and that what cannot be done by then is told while it can still be helped."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from lethe.contract.result import VacuumResult
+from lethe.contract.run import AllowedOperation
 from lethe.contract.settings import RunFamily
 from lethe.contract.status import VacuumSpeed
 from lethe.ledger.ledger import Erasure, Ledger
+from lethe_operator.resources.boundaries import Boundaries, Boundary
 from lethe_operator.resources.vacuum_policy import VacuumPolicy
+from lethe_operator.vacuum.decide import decide_vacuum
 from lethe_operator.vacuum.triggers import UNMEASURED, bytes_per_second, deadline, measured_after
 
 from tests.support.builders import NOW, a_ledger, a_tombstone
-from tests.support.resources import a_policy
+from tests.support.resources import SETTINGS, a_dataset, a_policy, a_table, a_world
 from tests.unit.lethe_operator.vacuuming import GIB, VacuumStory, a_plan
 
 HOUR = timedelta(hours=1)
@@ -216,6 +220,29 @@ def test_a_vacuum_that_has_to_start_early_puts_what_is_due_first() -> None:
     )
 
     assert story.start().evict_by_lead_seconds > 5 * 86_400
+
+
+def test_a_vacuum_that_failed_permanently_is_not_on_time() -> None:
+    """No other one starts before somebody acts, so the condition must not say that one is due."""
+    story = VacuumStory((a_policy(),), due_in(20 * HOUR))
+    story.start()
+    story.fail(exit_code=10)
+
+    for _ in story.every(30, until=NOW + 4 * HOUR):
+        assert story.decide().launch is None
+        assert story.on_time == ("False", "RunFailed")
+        assert story.told == ("Later", "RunFailed")
+        assert "ended with exit code 10" in story.message
+
+
+def test_a_boundary_without_vacuums_is_not_on_time() -> None:
+    settings = replace(SETTINGS, boundaries=Boundaries(default=Boundary(operations=(AllowedOperation.REVERT,))))
+    world = a_world(table=a_table(due_in(HOUR)), policies=(a_policy(),))
+
+    on_time = decide_vacuum(a_dataset(), world, None, NOW, settings).on_time
+
+    assert on_time is not None
+    assert (on_time.status, on_time.reason) == ("False", "OutsideBoundary")
 
 
 # --- what it overrides ---------------------------------------------------------------------------------------------------
