@@ -131,10 +131,6 @@ def _waits(restatement: Restatement) -> bool:
     return status.value_of(conditions.SUCCEEDED) in (conditions.UNKNOWN, None)
 
 
-# Clocks of machines differ by less, unless one is wrong.
-CLOCKS_DIFFER_BY: Final = timedelta(minutes=1)
-
-
 def is_committing(run: ObservedRun) -> bool:
     """Whether runs of its kind change what readers of the table see, and so take turns."""
     match run.kind:
@@ -182,6 +178,7 @@ class _Choices:
 
 def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settings) -> Actions:
     """Decide everything to do for one Dataset now. The result depends only on the arguments."""
+    world = replace(world, runs=retry.with_known_ends(world.runs, now))
     blocked = blocker(dataset, world, settings)
     paused = (
         Verdict(Reason.PAUSED, "The annotation lethe.dev/paused is set.", transient=True) if dataset.paused else None
@@ -325,13 +322,13 @@ def _runs_to_start(
     asked = choices.by_committer.launch
     passed_over = consolidation.launch is not None and _was_passed_over(world)
     committing = consolidation.launch if passed_over else choices.by_job.launch or consolidation.launch
-    ended = _commit_ended(world, now)
+    ended = _commit_ended(world)
     pause = _pause(ended, now) if committing or reanchor.launch else None
     # While Restatements are being collected, no consolidation starts before them: it may take long.
     collected = start(choices.by_job.queue, dataset, ended, now)
     collecting = collected if collected is not None and collected > now and not passed_over else None
     # The committer's one commit takes a moment. It may follow a run's commit at once, but not its own.
-    answered = _commit_ended(world, now, by_committer=True)
+    answered = _commit_ended(world, by_committer=True)
     gathered = start(choices.by_committer.queue, dataset, answered, now)
     gathering = gathered if gathered is not None and gathered > now else None
     if asked is not None and gathering is None:
@@ -398,17 +395,15 @@ def _pause(ended: datetime | None, now: datetime) -> datetime | None:
     return until if until > now else None
 
 
-def _commit_ended(world: Observation, now: datetime, by_committer: bool = False) -> datetime | None:
+def _commit_ended(world: Observation, by_committer: bool = False) -> datetime | None:
     """When the last run that commits ended, whatever its outcome; None: none is known.
-
-    An end in the future is of a clock that was wrong, and a pause after it could last for days.
 
     Args:
         by_committer: Only those that the committer carried out.
     """
     attempts = (a for r in world.runs if is_committing(r) and not r.is_dry for a in r.attempts)
     ends = (a.finished for a in attempts if not by_committer or a.engine is Engine.COMMITTER)
-    return max((at for at in ends if at is not None and at <= now + CLOCKS_DIFFER_BY), default=None)
+    return max((at for at in ends if at is not None), default=None)
 
 
 def _consolidation_decision(

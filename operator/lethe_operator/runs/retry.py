@@ -68,6 +68,29 @@ def cause(attempt: Attempt) -> FailureCause:
     return FailureCause.INFRASTRUCTURE if attempt.exit_code in _TAKEN_AWAY else FailureCause.RUN
 
 
+# Clocks of machines differ by less, unless one is wrong.
+CLOCKS_DIFFER_BY: Final = timedelta(minutes=1)
+
+
+def with_known_ends(runs: Sequence[ObservedRun], now: datetime) -> tuple[ObservedRun, ...]:
+    """The runs without ends in the future, which are of a clock that was wrong. Then the time of the creation counts.
+
+    The process that carries out a run may say when it ended. A pause after such a time could last for days, and later runs would
+    seem to have ended before it.
+    """
+    latest = now + CLOCKS_DIFFER_BY
+    return tuple(_with_known_ends(r, latest) if any(_is_after(a, latest) for a in r.attempts) else r for r in runs)
+
+
+def _with_known_ends(run: ObservedRun, latest: datetime) -> ObservedRun:
+    attempts = (replace(a, finished=a.created) if _is_after(a, latest) else a for a in run.attempts)
+    return replace(run, attempts=tuple(attempts))
+
+
+def _is_after(attempt: Attempt, latest: datetime) -> bool:
+    return attempt.finished is not None and attempt.finished > latest
+
+
 def less_might_help(attempt: Attempt) -> bool:
     """Whether a smaller run might succeed where this failed attempt did not."""
     return attempt.oom or cause(attempt) is FailureCause.RUN
