@@ -163,7 +163,8 @@ def child_name(request: str, dataset: str) -> str:
     name = f"{request}-{dataset}"
     if len(name) <= _NAME_AT_MOST:
         return name
-    return f"{name[: _NAME_AT_MOST - 11]}-{sha256(name.encode()).hexdigest()[:10]}"
+    # A part of a name between dots must not begin with a hyphen.
+    return f"{name[: _NAME_AT_MOST - 11].rstrip('.')}-{sha256(name.encode()).hexdigest()[:10]}"
 
 
 def child_document(request: Restatement, target: Target | None) -> dict[str, Any]:

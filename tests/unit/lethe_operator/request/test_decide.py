@@ -1,5 +1,6 @@
 """What is done for a subject request, and what its status says."""
 
+import re
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -349,3 +350,12 @@ def _erasure() -> Any:
     erasure = child("a", "verified").status.erasure
     assert erasure is not None
     return erasure
+
+
+@pytest.mark.parametrize("request_name", ["a", f"{'a' * 241}.{'b' * 11}", f"{'a' * 240}-{'b' * 12}", "a" * 253])
+def test_the_name_of_its_restatement_is_one_of_kubernetes(request_name: str) -> None:
+    name = child_name(request_name, "b" * 63)
+
+    part = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+    assert re.fullmatch(rf"{part}(\.{part})*", name), name
+    assert len(name) <= 253
