@@ -151,3 +151,14 @@ def test_it_waits_while_the_dataset_is_paused() -> None:
         return len(decide(dataset, a_world(table=a_table(a_ledger("A"))), NOW, SETTINGS).launches)
 
     assert (launches(), launches(**{"lethe.dev/paused": "true"})) == (1, 0)
+
+
+@pytest.mark.parametrize("value", ["batches=" + "%" * 200_000, "batches=" + "%FF" * 60_000], ids=["escapes", "bytes"])
+def test_a_status_quotes_only_the_beginning_of_a_long_value(value: str) -> None:
+    """An annotation may have 256 KiB, and the status of the policy lists 20 Datasets."""
+    story = VacuumStory((a_policy(),), a_ledger("A"), annotations={"lethe.dev/vacuum-now": value})
+
+    entry = story.decide().entries["air"]
+
+    assert story.told == ("Later", "InvalidVacuumNow")
+    assert len(str(entry)) < 1000
