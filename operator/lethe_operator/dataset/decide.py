@@ -455,6 +455,8 @@ def _needed(
     vacuums = [r for r in world.runs if r.kind is RunKind.VACUUM]
     if vacuums and isinstance(vacuum.latest, unsettled):
         needed.add(max(vacuums, key=_started).run_id)
+    if isinstance(world.table, Unavailable):  # status.vacuum takes over what they found when the table can be read
+        needed |= {run.run_id for run in vacuums}
     return frozenset(needed | vacuum.needed)
 
 

@@ -1,14 +1,29 @@
 """Rows that are too old make a vacuum due: once a day at most, with the approval, the window and the day of its plan."""
 
+from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any
 
 import pytest
 from lethe.contract.result import RetentionOutcome
+from lethe.contract.run import RetentionSpec
 from lethe.ledger.ledger import Ledger
+from lethe_operator.resources.common import RUN_KEY
+from lethe_operator.resources.observed import AttemptState, Unavailable
 
 from tests.support.builders import NOW, a_ledger
-from tests.support.resources import a_policy
+from tests.support.resources import (
+    SETTINGS,
+    a_dataset,
+    a_policy,
+    a_result,
+    a_run,
+    a_table,
+    a_vacuum,
+    a_world,
+    an_attempt,
+)
+from tests.support.statuses import decide
 from tests.unit.lethe_operator.vacuuming import VacuumStory, a_plan
 
 DAYS = 30
@@ -275,3 +290,29 @@ def test_the_day_is_that_of_utc() -> None:
 
     assert spec.retention is not None
     assert spec.retention.cutoff == date.fromordinal(NOW.date().toordinal() - DAYS)
+
+
+def test_a_vacuum_that_ends_while_the_table_cannot_be_read_keeps_its_document_until_its_end_is_recorded() -> None:
+    """Without the document it is unknown how long rows are kept, and so when the next ones are too old."""
+    policy, dataset = a_policy(retention=RULE, triggers={"evictByLeadSeconds": 0}), a_dataset()
+    cutoff = TODAY - timedelta(days=1)
+    rule = RetentionSpec(column="booked_at", max_age_days=DAYS, cutoff=cutoff)
+    run = a_vacuum(retention=rule)
+    outcome = RetentionOutcome(
+        rule=rule.rule, cutoff=cutoff, next_cutoff=TODAY + timedelta(days=3), snapshot_id=a_table().head_id
+    )
+    result = a_result(run, "NothingToDo", retention=outcome)
+    ended = a_run(run, an_attempt(run, AttemptState.SUCCEEDED, result=result))
+    away = a_world(table=Unavailable("CatalogUnavailable", "no answer"), policies=(policy,), runs=(ended,))
+    for _ in range(2):
+        actions = decide(dataset, away, NOW, SETTINGS)
+        assert actions.dataset_status is not None
+        assert actions.dataset_status["runs"][0]["phase"] == "Succeeded"
+        dataset = a_dataset(status=actions.dataset_status)
+        intent = None if any(k.endswith(RUN_KEY) for k in actions.drop_keys) else run
+        away = replace(away, runs=(replace(ended, intent=intent),))
+
+    back = decide(dataset, replace(away, table=a_table()), NOW, SETTINGS)
+
+    assert back.dataset_status is not None
+    assert back.dataset_status["vacuum"]["retention"]["nextTime"] == "2026-03-04T00:00:00Z"
