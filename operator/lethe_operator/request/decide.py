@@ -515,6 +515,18 @@ def verified(request: Restatement, actions: RequestActions, erasure: ErasureStat
     )
 
 
+def without_record(request: Restatement, actions: RequestActions, why: str, now: datetime) -> RestatementStatus:
+    """The status of a request that is verified everywhere, and whose record could not be written.
+
+    Args:
+        actions: As `decide` makes them.
+    """
+    erased = Condition.of(conditions.ERASED, UNKNOWN, Reason.RECORD_NOT_SIGNED, why)
+    shown = [erased if c.type == conditions.ERASED else c for c in actions.status.conditions or ()]
+    written = conditions.written(request.status.conditions, shown, request.meta.generation, now)
+    return actions.status.model_copy(update={"conditions": written})
+
+
 def events(name: str, old: RestatementStatus, new: RestatementStatus) -> tuple[Event, ...]:
     """An event for each change of what the request waits for, and for the states that Datasets enter."""
     was, now = old.condition(conditions.READY), new.condition(conditions.READY)
@@ -523,5 +535,6 @@ def events(name: str, old: RestatementStatus, new: RestatementStatus) -> tuple[E
         found.append(Event("Restatement", name, now.verdict, warning=new.is_true(conditions.STALLED)))
     before, after = old.condition(conditions.ERASED), new.condition(conditions.ERASED)
     if after is not None and (before is None or before.reason != after.reason):
-        found.append(Event("Restatement", name, after.verdict, warning=after.reason == Reason.ERASURE_OVERDUE))
+        is_wrong = after.reason in (Reason.ERASURE_OVERDUE, Reason.RECORD_NOT_SIGNED)
+        found.append(Event("Restatement", name, after.verdict, warning=is_wrong))
     return tuple(found)

@@ -44,7 +44,16 @@ from lethe_operator.cluster.schedule import Next
 from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.erasure.signatures import NotSigned, signature_beside
 from lethe_operator.reasons import Reason
-from lethe_operator.request.decide import Part, RequestActions, RequestWorld, decide, events, is_closed, verified
+from lethe_operator.request.decide import (
+    Part,
+    RequestActions,
+    RequestWorld,
+    decide,
+    events,
+    is_closed,
+    verified,
+    without_record,
+)
 from lethe_operator.request.targets import Targets, targets_of
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.restatement import Restatement
@@ -117,7 +126,11 @@ def _table_erasure(part: Part, settings: Settings) -> TableErasure:
     child = part.child
     erasure = child.status.erasure if isinstance(child, Restatement) else None
     if part.target is None or not isinstance(child, Restatement):
-        raise RecordNotWritten(f"Dataset {part.dataset} does not exist any more, so its table is not known")
+        name = child.meta.name if child is not None else ""
+        raise RecordNotWritten(
+            f"Dataset {part.dataset} does not exist any more, so its table is not known. Create it again, or delete the "
+            f"Restatement {name}: the record then does not name this table"
+        )
     if erasure is None or not erasure.record or not erasure.record_sha256 or erasure.verified_time is None:
         raise RecordNotWritten(f"the status of Restatement {child.meta.name} does not name its record")
     table = part.target.dataset.status.table
@@ -324,13 +337,13 @@ class RequestReconciler:
         self, world: RequestWorld, actions: RequestActions, now: datetime
     ) -> tuple[RestatementStatus, list[Event]]:
         """Write the record, delete the values if that is wanted, and make the final status."""
-        request, name = world.request, world.request.meta.name
+        request = world.request
         try:
             written = write_record(request, actions.parts, world.targets.without_identity, self.settings)
         except (RecordNotWritten, NotSigned, LetheError) as e:
             text = f"The operator did not write the record of the request: {str(e).rstrip('.')}. The operator retries."
             log.warning("%s: %s", request.meta.full_name, text)
-            return actions.status, [Event("Restatement", name, Verdict(Reason.RECORD_NOT_SIGNED, text), warning=True)]
+            return without_record(request, actions, text, now), []
         more = self._delete_values(request)
         return verified(request, actions, written, now), more
 

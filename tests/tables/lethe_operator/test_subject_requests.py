@@ -197,6 +197,24 @@ def test_a_record_at_another_place_is_not_followed(asked: Requests) -> None:
     assert "RecordNotSigned" in {e["reason"] for e in asked.cluster.list(EVENTS, "ns")}
 
 
+def test_a_request_whose_record_cannot_be_written_says_why_and_once(asked: Requests) -> None:
+    """A Dataset is deleted after the erasure in its table was verified, and before the last of the others is."""
+    asked.reconcile()
+    asked.verify()
+    asked.cluster.delete(DATASETS, "ns", "trips")
+    for _ in range(3):
+        asked.reconcile()
+
+    (erased,) = [c for c in asked.status()["conditions"] if c["type"] == "Erased"]
+    assert (erased["status"], erased["reason"]) == ("Unknown", "RecordNotSigned")
+    assert "Dataset trips does not exist any more" in erased["message"]
+    assert [e["type"] for e in asked.cluster.list(EVENTS, "ns") if e["reason"] == "RecordNotSigned"] == ["Warning"]
+
+    asked.cluster.delete(RESTATEMENTS, "ns", "erase-12-trips")
+    asked.reconcile()
+    assert asked.erased() == "True"
+
+
 def test_an_operator_killed_at_any_request_leaves_the_rest_to_its_successor(tmp_path: Path) -> None:
     def ended(home: Path, killed_at: int) -> tuple[Requests, int]:
         asked, killed = Requests(home, deleteValues=True), 0
