@@ -8,6 +8,7 @@ from typing import Final
 from lethe.contract.kubernetes import APPROVE, VACUUM_NOW
 from lethe.contract.result import RunOutcome
 from lethe.contract.run import Maintenance, RetentionSpec, VacuumSpec
+from lethe.contract.status import VacuumPlan
 from lethe.contract.vacuum_policy import VacuumPolicySpec
 from lethe.files.bounds import rule_at
 
@@ -192,6 +193,13 @@ class VacuumContext:
     def is_known(self, key: str) -> bool:
         """Whether a run of this key was started, whatever its outcome."""
         return self._run_id(key) in self._known
+
+    def is_spent(self, plan: VacuumPlan, key: str) -> bool:
+        """Whether the plan is approved, and the run of this key has committed under the approval, whatever became of its Jobs.
+
+        Another approval of the same plan would lead to the same run, and the files are not those of the plan any more.
+        """
+        return plan.digest == self.approved and self._run_id(key) in self.view.run_ids
 
     def _run_id(self, key: str) -> str:
         return run_specs.vacuum_run_id(self.dataset, key)

@@ -305,6 +305,8 @@ class _Decider:
         state, attempt = context.state(due.batch_ids), self._next_attempt(key)
         used = context.is_known(key) and attempt is None
         answer = approval(context.dataset, context.history, state, used, context.now)
+        if isinstance(answer, AwaitApproval) and context.is_spent(answer.plan, key):
+            answer = PlanFirst()
         if isinstance(answer, Approved):
             run = run_specs.vacuum(context.dataset, key, context.spec(due, approved_plan=answer.digest))
             approved = replace(due, message=f"{due.message}, and the plan {answer.digest} is approved")

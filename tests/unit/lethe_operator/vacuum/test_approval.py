@@ -289,3 +289,22 @@ def test_what_the_annotation_asks_for_has_to_be_approved_too() -> None:
     assert (second.approved_plan, second.batch_ids) == ("d7", ("A",))
     assert story.told == ("Later", "BelowTriggers")
     assert story.status["vacuum"]["requested"]["outcome"] == "Succeeded"
+
+
+def test_a_plan_of_which_a_part_is_committed_is_made_again_although_the_jobs_are_gone() -> None:
+    """Somebody deletes failed Jobs. The approval has led to its run, so it cannot be asked for once more."""
+    story = planned()
+    approve(story, "d1")
+    run = story.decide().launch
+    assert run is not None
+    story.committed.add(run.run.run_id)
+    story.commit()
+    story.fail(exit_code=137)
+    story.forget_jobs()
+
+    assert story.start().plan_only
+    story.end("Planned", plan=a_plan("d2"))
+    story.decide()
+    assert story.status["vacuum"]["plan"]["digest"] == "d2"
+    approve(story, "d2")
+    assert story.start().approved_plan == "d2"
