@@ -250,9 +250,22 @@ class VacuumContext:
         if last is not None and (last.left or was_held):
             key = f"{key}\nafter {last.run_id}"
         key = self.next_key(key)
+        if self._ran_under_other_holds(key):
+            assert last is not None
+            key = self.next_key(f"{key}\nafter {last.run_id}")
         if not self.is_manual and self.is_known(key):
             return Later(Reason.NOTHING_LEFT, f"A vacuum of snapshot {self.view.head_id} has already ended.")
         return Due(answer.reason, answer.message, key, urgent=answer.urgent)
+
+    def _ran_under_other_holds(self, key: str) -> bool:
+        """Whether the run of this key has ended, and the last one had other holds than the active ones, so that more may be purged.
+
+        An attempt gets the holds of its time. So the run of a head may have ended under holds that were set after its first one.
+        """
+        last = self.history.last
+        if last is None or not self.is_known(key):
+            return False
+        return last.state != state_of(self.view.ledger, holds=self.holds)
 
     def _requested(self) -> Due | Later | None:
         """Whether the annotation requests a vacuum; None: it is not set, or the vacuum was started."""

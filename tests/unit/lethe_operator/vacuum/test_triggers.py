@@ -1,5 +1,6 @@
 """What makes a vacuum due, when that is looked at again, and that no threshold or clock leads to endless vacuums or to none."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -190,3 +191,28 @@ def test_a_run_that_came_too_late_for_the_window_waits_for_the_next_night() -> N
 
     assert story.now == NOW.replace(day=2, hour=1, minute=4)
     assert story.launched[-1].vacuum.stop_by == NOW.replace(day=2, hour=2, minute=0)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("stopped", [True, False], ids=["its Job is deleted for the hold", "its first attempt fails"])
+def test_what_a_hold_kept_that_came_between_two_attempts_is_purged_when_it_ends(stopped: bool) -> None:
+    """The second attempt has the hold, and the run of this head has ended with it."""
+    story = VacuumStory((a_policy(),))
+    story.start()
+    story.holds = [{"name": "case-7"}]
+    if stopped:
+        story.runs = [replace(r, attempts=()) for r in story.runs]
+    else:
+        story.fail()
+    story.wait(hours=1)
+    assert story.decide().launch is not None
+    assert [h.name for h in story.launched[-1].holds] == ["case-7"]
+    story.end("NothingToDo", files_held=1)
+    assert story.decide().launch is None
+
+    story.holds = []
+    story.start()
+
+    assert story.launched[-1].holds == ()
+    story.end("NothingToDo")
+    story.wait(days=3)
+    assert story.decide().launch is None, "nothing has changed since"
