@@ -56,6 +56,8 @@ class VacuumContext:
     runs: tuple[ObservedRun, ...]
     history: VacuumHistory
     now: datetime
+    resumable: frozenset[str] = frozenset()
+    """Ids of runs that failed for a temporary reason and have committed nothing. Their next attempt may start."""
 
     @property
     def rules(self) -> VacuumPolicySpec:
@@ -194,6 +196,10 @@ class VacuumContext:
         """Whether a run of this key was started, whatever its outcome."""
         return self._run_id(key) in self._known
 
+    def has_ended(self, key: str) -> bool:
+        """Whether a run of this key was started, and no further attempt of it may start."""
+        return self.is_known(key) and self._run_id(key) not in self.resumable
+
     def is_spent(self, plan: VacuumPlan, key: str) -> bool:
         """Whether the plan is approved, and the run of this key has committed under the approval, whatever became of its Jobs.
 
@@ -253,7 +259,7 @@ class VacuumContext:
         if self._ran_under_other_holds(key):
             assert last is not None
             key = self.next_key(f"{key}\nafter {last.run_id}")
-        if not self.is_manual and self.is_known(key):
+        if not self.is_manual and self.has_ended(key):
             return Later(Reason.NOTHING_LEFT, f"A vacuum of snapshot {self.view.head_id} has already ended.")
         return Due(answer.reason, answer.message, key, urgent=answer.urgent)
 
@@ -263,7 +269,7 @@ class VacuumContext:
         An attempt gets the holds of its time. So the run of a head may have ended under holds that were set after its first one.
         """
         last = self.history.last
-        if last is None or not self.is_known(key):
+        if last is None or not self.has_ended(key):
             return False
         return last.state != state_of(self.view.ledger, holds=self.holds)
 
@@ -273,7 +279,7 @@ class VacuumContext:
         if not value.strip() or self.view.head_id is None:
             return None
         key = self.next_key(request_key(value))
-        if self.is_known(key):
+        if self.has_ended(key):
             return None
         try:
             wanted: VacuumNow = parse_vacuum_now(value)

@@ -233,7 +233,10 @@ def decide_vacuum(
     state = retry_state(latest, dataset.meta.generation, settings) if latest else None
     view = world.table if isinstance(world.table, TableView) else None
     history = history_of(dataset.status.vacuum, runs, view)
-    context = VacuumContext(dataset, matched.decides, view, runs, history, now) if view is not None else None
+    context = None
+    if view is not None:
+        resumable = _resumable(runs, view, dataset.meta.generation, settings)
+        context = VacuumContext(dataset, matched.decides, view, runs, history, now, resumable)
     decider = _Decider(context, world, settings) if context is not None else None
     retains = matched.decides is not None and matched.decides.spec.retention is not None
     if isinstance(state, Running):
@@ -256,6 +259,14 @@ def decide_vacuum(
             again = "Another vacuum starts after an edit of the Dataset, or when the table has changed."
             decision = replace(decision, verdict=state.failure.adding(again))
     return _choice(_Observed(dataset, matched, context, history, runs, now), decision, state)
+
+
+def _resumable(
+    runs: Iterable[ObservedRun], view: TableView, generation: int, settings: Settings
+) -> frozenset[str]:
+    """As `VacuumContext.resumable`."""
+    failed = (r for r in runs if isinstance(retry_state(r, generation, settings), RetryAt))
+    return frozenset(r.run_id for r in failed if not view.has_committed(r))
 
 
 def _is_known(decision: VacuumDecision) -> bool:
@@ -297,7 +308,12 @@ class _Decider:
             return VacuumDecision(Decision.LATER, wanted, look_again=wanted.look_again)
         if self.context.is_manual:
             return self._with_approval(wanted)
-        return self._start(wanted, run_specs.vacuum(self.context.dataset, wanted.key, self.context.spec(wanted)))
+        return self._start(wanted, self._run(wanted.key, self.context.spec(wanted)))
+
+    def _run(self, key: str, spec: VacuumSpec) -> RunSpec:
+        """The run of a key: its next attempt, if it failed and was not continued because it was no longer wanted."""
+        run = run_specs.vacuum(self.context.dataset, key, spec)
+        return run.model_copy(update={"attempt": self._next_attempt(key) or 1})
 
     def _with_approval(self, due: Due) -> VacuumDecision:
         context = self.context
@@ -320,18 +336,18 @@ class _Decider:
                 Decision.NEEDS_APPROVAL, Verdict(Reason.NEEDS_APPROVAL, text), look_again=at, due_reason=str(due.reason)
             )
         plan_key = context.plan_key(state)
-        if context.is_known(plan_key):
+        if context.has_ended(plan_key):
             text = f"A vacuum of snapshot {context.view.head_id} was already planned."
             return VacuumDecision(Decision.LATER, Verdict(Reason.NOTHING_LEFT, text))
         planning = replace(due, message=f"{due.message}; this run only makes the plan to approve")
-        return self._start(planning, run_specs.vacuum(context.dataset, plan_key, context.spec(due, plan_only=True)))
+        return self._start(planning, self._run(plan_key, context.spec(due, plan_only=True)))
 
     def _next_attempt(self, key: str) -> int | None:
-        """The number of the next attempt of a failed run whose approval was withdrawn and given again; None: no such run."""
+        """The number of the next attempt of a failed run that was not continued, because it was not wanted; None: no such run."""
         run = self.context.run_of(key)
-        state = retry_state(run, self.context.dataset.meta.generation, self.settings) if run is not None else None
-        committed = run is not None and self.context.view.has_committed(run)
-        return state.number if isinstance(state, RetryAt) and not committed else None
+        if run is None or run.run_id not in self.context.resumable:
+            return None
+        return max(a.number for a in run.attempts) + 1
 
     def retry(self, run: ObservedRun, intent: RunSpec, state: NotStarted | RetryAt) -> VacuumDecision | None:
         """Decide about a run that was started before, under the current policy.

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from lethe.base.errors import Verdict
 from lethe.contract.status import PolicyDataset
 from lethe_operator.resources.dataset import Dataset
@@ -14,6 +15,7 @@ from lethe_operator.vacuum.decide import VacuumChoice, decide_vacuum
 from tests.support.builders import NOW, a_ledger, ago
 from tests.support.resources import SETTINGS, a_dataset, a_policy, a_run, a_table, a_vacuum, a_world, an_attempt
 from tests.support.statuses import a_policy_status, document, vacuum_documents
+from tests.unit.lethe_operator.vacuuming import VacuumStory, a_plan
 
 FOUR = a_table(a_ledger("A", "B", "C", "D"))
 
@@ -179,3 +181,39 @@ def test_datasets_that_are_no_longer_selected_leave_its_status() -> None:
     new = document(vacuum_status.without_others(a_policy_status(**old), {"b"}))
 
     assert (new["datasets"], new["datasetsCount"]) == ([{"name": "b"}], 1)
+
+
+@pytest.mark.parametrize("between", [(), (a_policy(approval="Manual"),)], ids=["none selects it", "approval"])
+def test_a_failed_vacuum_that_was_not_wanted_for_a_while_goes_on(between: tuple[VacuumPolicy, ...]) -> None:
+    """It has failed for a temporary reason, so nothing says that there is nothing left."""
+    policies = (a_policy(),)
+    story = VacuumStory(policies)
+    story.start()
+    story.fail()
+    story.policies = between
+    given_up = story.decide().abandoned
+    if between:
+        story.end("Planned", plan=a_plan())
+    story.runs = [replace(r, intent=None) if r.run_id in given_up else r for r in story.runs]
+    story.wait(hours=1)
+    story.decide()
+    story.policies = policies
+
+    story.start()
+
+    assert (story.launched[-1].run_id, story.launched[-1].attempt) == (story.launched[0].run_id, 2)
+
+
+def test_a_failed_plan_that_was_not_wanted_for_a_while_is_made() -> None:
+    manual = (a_policy(approval="Manual"),)
+    story = VacuumStory(manual)
+    assert story.start().plan_only
+    story.fail()
+    story.policies = ()
+    assert story.decide().abandoned
+    story.runs = [replace(r, intent=None) for r in story.runs]
+    story.policies = manual
+    story.wait(hours=1)
+
+    assert story.start().plan_only
+    assert story.launched[-1].attempt == 2
