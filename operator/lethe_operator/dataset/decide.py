@@ -10,8 +10,8 @@ It also says whether only a change, or a rare look, can find something to do, so
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from typing import Final, assert_never
+from datetime import datetime
+from typing import assert_never
 
 from lethe.base.errors import Verdict
 from lethe.buffer.digest import BufferDigest

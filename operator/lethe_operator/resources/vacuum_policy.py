@@ -56,7 +56,9 @@ def parse_vacuum_now(value: str) -> VacuumNow:
 
 def _decoded(text: str) -> str:
     if _BAD_ESCAPE.search(text):
-        raise InvalidVacuumNow(f"{text[:VALUE_AT_MOST]!r} has a % without two hexadecimal digits after it; write %25 for a %")
+        raise InvalidVacuumNow(
+            f"{text[:VALUE_AT_MOST]!r} has a % without two hexadecimal digits after it; write %25 for a %"
+        )
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:

@@ -264,7 +264,7 @@ class VacuumContext:
         return Due(answer.reason, answer.message, key, urgent=answer.urgent)
 
     def _ran_under_other_holds(self, key: str) -> bool:
-        """Whether the run of this key has ended, and the last one had other holds than the active ones, so that more may be purged.
+        """Whether the run of this key has ended, and the last one had other holds than the active ones: more may be purged now.
 
         An attempt gets the holds of its time. So the run of a head may have ended under holds that were set after its first one.
         """

@@ -261,9 +261,7 @@ def decide_vacuum(
     return _choice(_Observed(dataset, matched, context, history, runs, now), decision, state)
 
 
-def _resumable(
-    runs: Iterable[ObservedRun], view: TableView, generation: int, settings: Settings
-) -> frozenset[str]:
+def _resumable(runs: Iterable[ObservedRun], view: TableView, generation: int, settings: Settings) -> frozenset[str]:
     """As `VacuumContext.resumable`."""
     failed = (r for r in runs if isinstance(retry_state(r, generation, settings), RetryAt))
     return frozenset(r.run_id for r in failed if not view.has_committed(r))
