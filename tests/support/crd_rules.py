@@ -66,6 +66,7 @@ QUEUE = {"queueUrl": "https://sqs.eu-west-1.amazonaws.com/123456789012/flights"}
 ACCEPTED = {
     "a Dataset with nothing optional": dataset_manifest(),
     "a Dataset's name of 63 characters": named("d" * 63, dataset_manifest()),
+    "a Dataset's name with scaled in it": named("flights-scaled-down", dataset_manifest()),
     "a table in a nested namespace": dataset_manifest(table={"catalog": "main", "name": "a.b.c"}),
     "a local buffer": dataset_manifest(buffer={"uri": "file:///data/buffer"}),
     "a buffer of another format": dataset_manifest(buffer={"uri": "s3://l/b", "format": "avro"}),
@@ -226,8 +227,12 @@ ACCEPTED = {
 
 
 REFUSED = {
-    "a Dataset's name of 64 characters": (named("d" * 64, dataset_manifest()), "at most 63 characters and no dots"),
-    "a Dataset's name with a dot": (named("a.b", dataset_manifest()), "at most 63 characters and no dots"),
+    "a Dataset's name of 64 characters": (named("d" * 64, dataset_manifest()), "at most 63 characters, no dots"),
+    "a Dataset's name that is that of another one's executors": (
+        named("flights-scaled", dataset_manifest()),
+        "no -scaled at its end",
+    ),
+    "a Dataset's name with a dot": (named("a.b", dataset_manifest()), "at most 63 characters, no dots"),
     "a Dataset of another namespace": (
         {
             **restatement_manifest(),

@@ -278,9 +278,9 @@ DATASET: Final = Resource(
     ),
     rules=(
         Rule(
-            "size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",
-            "metadata.name can have at most 63 characters and no dots, since names of Jobs and ConfigMaps are "
-            "derived from it",
+            "size(self.metadata.name) <= 63 && !self.metadata.name.matches('[.]|-scaled$')",
+            "metadata.name can have at most 63 characters, no dots, and no -scaled at its end, since names of other "
+            "objects are derived from it",
         ),
     ),
 )
