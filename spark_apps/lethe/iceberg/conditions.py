@@ -112,6 +112,8 @@ _LITERALS: Final[tuple[tuple[type[IcebergType], type[Literal[Any]]], ...]] = (
     (DecimalType, DecimalLiteral),
 )
 _F32: Final = struct.Struct("<f")
+_BEYOND: Final = 2**64
+"""Greater than any whole number of a column. What is greater still, such as 1e999999999, takes too long to be rounded."""
 
 
 class _Node:
@@ -594,8 +596,9 @@ def _compared(column: ColumnPath, op: str, literal: Literal[Any]) -> _Node:
     """A comparison that is exact also where the literal is not a value of the column's type."""
     kind, value = column.type, literal.value
     try:
-        if isinstance(kind, (IntegerType, LongType)) and not isinstance(value, str):
-            return _whole(column, op, value, _WHOLE[type(kind)])
+        if isinstance(kind, (IntegerType, LongType)):
+            # PyIceberg cuts the fraction off a text, and takes one that is too large for the greatest number.
+            return _whole(column, op, Decimal(value) if isinstance(value, str) else value, _WHOLE[type(kind)])
         if isinstance(kind, DecimalType) and not isinstance(value, bool):
             return _decimal(column, op, Decimal(str(value)), kind)
         if isinstance(kind, _FLOATS):
@@ -608,8 +611,6 @@ def _compared(column: ColumnPath, op: str, literal: Literal[Any]) -> _Node:
         raise InputError(
             "InvalidRead", f"the filter compares {column.name}, a {_kind(column)}, with a value that is none."
         ) from None
-    if isinstance(kind, (IntegerType, LongType)):
-        return _whole(column, op, found.value, _WHOLE[type(kind)])
     return _Compare(column, op, found.value)
 
 
@@ -620,7 +621,7 @@ def _kind(column: ColumnPath) -> str:
 def _whole(column: ColumnPath, op: str, value: Any, bits: int) -> _Node:
     if isinstance(value, bool):
         raise TypeError
-    if isinstance(value, float) and not math.isfinite(value):
+    if not isinstance(value, int) and not -_BEYOND < value < _BEYOND:  # also infinite, or NaN
         return _Known(column, op in (("<", "<=") if math.isnan(value) or value > 0 else (">", ">=")))
     lower = math.floor(value)
     if lower == value and -(2 ** (bits - 1)) <= lower < 2 ** (bits - 1):

@@ -96,6 +96,14 @@ def test_floating_point_numbers(column: str, condition: str, wanted: list[int]) 
         ("i in (2, 3000000000)", [2]),
         ("not (i in (3000000000, 4000000000))", [0, 1, 2, 3]),
         ("not (i = 1)", [0, 2, 3]),
+        ("i = '1'", [1]),
+        ("i = '1.5'", []),
+        ("i < '1.5'", [0, 1]),
+        ("i != '1.5'", [0, 1, 2, 3]),
+        ("i = '3000000000'", []),
+        ("i in ('1', '3000000000')", [1]),
+        ("i < '1e999999999'", [0, 1, 2, 3]),
+        ("i <= '-Infinity'", []),
     ],
 )
 def test_whole_numbers_are_compared_with_any_number_and_nulls_with_none(condition: str, wanted: list[int]) -> None:
