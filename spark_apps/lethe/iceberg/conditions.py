@@ -100,6 +100,9 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }
 _FLOATS: Final = (FloatType, DoubleType)
 _WHOLE: Final = {IntegerType: 32, LongType: 64}
+_TIMES: Final[dict[type[IcebergType], int]] = {DateType: 32, TimeType: 64, TimestampType: 64, TimestamptzType: 64}
+"""The bits of the numbers that Iceberg stores."""
+_MICROS_OF_DAY: Final = 86_400_000_000
 _LITERALS: Final[tuple[tuple[type[IcebergType], type[Literal[Any]]], ...]] = (
     (IntegerType, LongLiteral),
     (LongType, LongLiteral),
@@ -605,8 +608,13 @@ def _compared(column: ColumnPath, op: str, literal: Literal[Any]) -> _Node:
             return _Compare(column, op, _float(value, kind))
         if isinstance(kind, (TimestampNanoType, TimestamptzNanoType)):
             plain = TimestamptzType() if isinstance(kind, TimestamptzNanoType) else TimestampType()
-            return _Compare(column, op, int(literal.to(plain).value) * 1000)
+            return _whole(column, op, int(literal.to(plain).value) * 1000, 64)
+        if isinstance(kind, DateType) and isinstance(literal, TimestampLiteral):
+            day, rest = divmod(literal.value, _MICROS_OF_DAY)  # a date is the first moment of its day
+            return _beside(column, op, day, False, False) if rest else _whole(column, op, day, 32)
         found = literal.to(kind)
+        if type(kind) in _TIMES:
+            return _whole(column, op, found.value, _TIMES[type(kind)])
     except (ValueError, TypeError, ArithmeticError):
         raise InputError(
             "InvalidRead", f"the filter compares {column.name}, a {_kind(column)}, with a value that is none."

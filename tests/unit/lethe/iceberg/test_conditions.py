@@ -1,6 +1,7 @@
 """Conditions on rows follow SQL: a comparison with a null is unknown, -0.0 equals 0.0, and NaN is greater than all numbers."""
 
 import struct
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -22,6 +23,7 @@ from pyiceberg.types import (
     NestedField,
     StringType,
     StructType,
+    TimestampNanoType,
 )
 
 NAN, OTHER_NAN = struct.unpack("<dd", bytes.fromhex("000000000000f87f010000000000f8ff"))
@@ -38,6 +40,7 @@ SCHEMA = Schema(
     NestedField(8, "l", ListType(9, StructType(NestedField(10, "y", LongType())))),
     NestedField(11, "day", DateType()),
     NestedField(12, "b", BooleanType()),
+    NestedField(13, "t", TimestampNanoType()),
 )
 
 
@@ -122,6 +125,37 @@ def test_decimals_are_compared_with_numbers_of_any_scale() -> None:
     assert holds("n < 1.251 and n != 5.0", "n", values, kind) == [0, 2]
     assert holds("n < 1000000.0", "n", values, kind) == [0, 1, 2]
     assert holds(NotIn("n", [Decimal("-3"), Decimal("1.2500")]), "n", values, kind) == [1]
+
+
+MIDNIGHT, NOON = datetime(1970, 1, 2), datetime(1970, 1, 2, 12)  # noqa: DTZ001 (a timestamp without a zone)
+
+
+@pytest.mark.parametrize(
+    ("condition", "wanted"),
+    [
+        (EqualTo("day", MIDNIGHT), [1]),
+        (LessThan("day", MIDNIGHT), [0]),
+        (EqualTo("day", NOON), []),
+        (NotEqualTo("day", NOON), [0, 1, 2]),
+        (LessThan("day", NOON), [0, 1]),
+        (GreaterThan("day", NOON), [2]),
+        (In("day", [MIDNIGHT, NOON]), [1]),
+        (NotIn("day", [MIDNIGHT, NOON]), [0, 2]),
+    ],
+)
+def test_a_date_is_the_first_moment_of_its_day(condition: BooleanExpression, wanted: list[int]) -> None:
+    """PyIceberg takes a moment for its day, so the day would be equal to each moment of it, and never before one."""
+    assert holds(condition, "day", [0, 1, 2, None], pa.date32()) == wanted
+
+
+def test_times_that_a_column_cannot_hold_are_before_or_after_all_others() -> None:
+    days, nanos = ([0, 1, None], pa.date32()), ([0, 1, None], pa.timestamp("ns"))
+
+    assert holds(LessThan("day", 2**40), "day", *days) == [0, 1]
+    assert holds(EqualTo("day", 2**40), "day", *days) == []
+    assert holds("t < '2300-01-01T00:00:00'", "t", *nanos) == [0, 1]
+    assert holds("t > '0001-01-01T00:00:00'", "t", *nanos) == [0, 1]
+    assert holds("t in ('2300-01-01T00:00:00', '1970-01-01T00:00:00')", "t", *nanos) == [0]
 
 
 def test_null_structs_and_lists_are_null_and_so_are_their_fields() -> None:
