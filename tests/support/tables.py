@@ -126,10 +126,32 @@ def delete_by_equality(table: Table, values: pa.Table, *columns: str) -> None:
         equality_ids=[ids[name] for name in columns],
         **found,
     )
+    _commit_deletes(table, file, manifest)
+
+
+def delete_by_position(table: Table, positions: Mapping[str, Sequence[int]], partition: Record) -> None:
+    """Another engine deletes rows of data files of one partition, in one file. Its manifest does not name the data files."""
+    table.refresh()
+    folder = Path(table.location().removeprefix("file://"))
+    path, manifest = folder / "data" / "positions.parquet", folder / "metadata" / "positions.avro"
+    deleted = [(file, n) for file in sorted(positions) for n in sorted(positions[file])]
+    pq.write_table(pa.table({"file_path": [f for f, _ in deleted], "pos": [n for _, n in deleted]}), path)
+    file = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=f"file://{path}",
+        file_format=FileFormat.PARQUET,
+        partition=partition,
+        record_count=len(deleted),
+        file_size_in_bytes=path.stat().st_size,
+    )
+    _commit_deletes(table, file, manifest)
+
+
+def _commit_deletes(table: Table, file: DataFile, manifest: Path) -> None:
     with table.transaction() as change:
         commit = _WithManifests(Operation.DELETE, change, table.io)
         output = table.io.new_output(f"file://{manifest}")
-        with _DeleteManifest(table.spec(), schema, output, commit.snapshot_id, "deflate") as writer:
+        with _DeleteManifest(table.spec(), table.schema(), output, commit.snapshot_id, "deflate") as writer:
             entry = ManifestEntry.from_args(
                 status=ManifestEntryStatus.ADDED, snapshot_id=commit.snapshot_id, data_file=file
             )

@@ -3,6 +3,7 @@
 Manifests are immutable, and snapshots share most of them: each is read once.
 """
 
+import math
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import ManifestGroupPlanner, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType
 
 from lethe.base.errors import InputError
@@ -382,7 +384,15 @@ class _CarefulPlanner(ManifestGroupPlanner):
     a file is never asked: PyIceberg compares the nulls of partitions, and fails.
 
     Files of deletes are skipped only by the columns that they compare with rows. What they store of others may be anything.
+
+    Deletes of a partition apply to its data files, also if a value of the partition is NaN.
     """
+
+    def plan_manifest_entries(self, manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestEntry]]:
+        for entries in super().plan_manifest_entries(manifests):
+            for entry in entries:
+                _share_nan(entry.data_file.partition)
+            yield entries
 
     def _build_partition_projection(self, spec_id: int) -> BooleanExpression:
         spec, schema = self.table_metadata.specs()[spec_id], self.table_metadata.schema()
@@ -416,6 +426,13 @@ def _or_else_true(may_match: Callable[[Judged], bool]) -> Callable[[Judged], boo
             return True
 
     return careful
+
+
+def _share_nan(partition: Record) -> None:
+    """Let equal partitions be equal for PyIceberg: two NaNs are not, but an object is always equal to itself."""
+    for n in range(len(partition)):
+        if isinstance(partition[n], float) and math.isnan(partition[n]):
+            partition[n] = math.nan
 
 
 def _compared(deletes: DataFile) -> DataFile:

@@ -15,10 +15,12 @@ from lethe.base.errors import InputError
 from lethe.iceberg.facts import data_files
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
+from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType
 
-from tests.support.tables import kinds, new_table, revert
+from tests.support.tables import delete_by_position, kinds, new_table, revert
 
 PART = pa.struct([("x", pa.int64()), ("t", pa.string())])
 NESTED = pa.schema(
@@ -158,6 +160,25 @@ def test_a_filter_on_a_partition_is_judged_like_any_other(
 
     assert {c: numbers(table, c) for c in found} == found
     assert {c: lethe.scan(table, filter=c).count() for c in found} == {c: len(n) for c, n in found.items()}
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_deletes_by_position_apply_in_a_partition_of_nan(catalog: Catalog, kind: pa.DataType) -> None:
+    """Two NaNs are one partition. Iceberg's Java library writes such partitions, and PyIceberg does not."""
+    schema = pa.schema([("n", pa.int32()), ("p", kind), ("batch_id", pa.string())])
+    table = new_table(catalog, "air.parts", schema)
+    rows = pa.table({"n": range(3), "p": [math.nan] * 3, "batch_id": ["A"] * 3}).cast(schema)
+    (file,) = _dataframe_to_data_files(table.metadata, rows, table.io)
+    with table.update_spec() as spec:
+        spec.add_identity("p")
+    file[3], file.spec_id = Record(math.nan), table.spec().spec_id  # its partition
+    with table.transaction() as change, change.update_snapshot().fast_append() as append:
+        append.append_data_file(file)
+
+    delete_by_position(table, {file.file_path: [1]}, Record(math.nan))
+
+    assert (numbers(table), lethe.scan(table).count()) == ([0, 2], 2)
+    assert (numbers(table, "p is nan"), lethe.scan(table, filter="p is nan").count()) == ([0, 2], 2)
 
 
 SOME_DAY = datetime(2026, 3, 2, 10, 30, tzinfo=UTC)
