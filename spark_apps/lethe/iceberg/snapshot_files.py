@@ -55,6 +55,8 @@ from lethe.ledger.tombstone import BlockerKind
 from lethe.vacuum.housekeeping import DataManifest
 
 PARALLEL_READS = 8
+_UNREADABLE: Final = (ValueError, TypeError, ArithmeticError, struct.error)
+"""What PyIceberg raises for values that it cannot read or convert."""
 EQUALITY_DELETES: Final = "EqualityDeletes"
 """The reason of the error if equality deletes may hide rows that are read."""
 
@@ -399,7 +401,10 @@ class _CarefulPlanner(ManifestGroupPlanner):
         # PyIceberg reads doubles in partitions as floats, so they may be other numbers.
         if any(isinstance(f.field_type, DoubleType) for f in spec.partition_type(schema).fields):
             return AlwaysTrue()
-        return super()._build_partition_projection(spec_id)
+        try:
+            return super()._build_partition_projection(spec_id)
+        except _UNREADABLE:  # the first moment after, or the last before, has no year in Python
+            return AlwaysTrue()
 
     def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:
         return _or_else_true(super()._build_manifest_evaluator(spec_id))
@@ -422,7 +427,7 @@ def _or_else_true(may_match: Callable[[Judged], bool]) -> Callable[[Judged], boo
     def careful(judged: Judged) -> bool:
         try:
             return may_match(judged)
-        except (ValueError, TypeError, ArithmeticError, struct.error):
+        except _UNREADABLE:
             return True
 
     return careful

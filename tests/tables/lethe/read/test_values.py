@@ -17,6 +17,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
+from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform, Transform, YearTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType
 
@@ -142,6 +143,7 @@ def test_filters_on_special_numbers_find_the_same_rows_whatever_their_files(
     assert {c: lethe.scan(table, filter=c).count() for c in wanted} == {c: len(w) for c, w in wanted.items()}
 
 
+SOME_DAY = datetime(2026, 3, 2, 10, 30, tzinfo=UTC)
 PARTITIONS: dict[str, tuple[pa.DataType, list[Any], dict[Any, list[int]]]] = {
     "with nulls": (pa.int32(), [1, None, 2], {"p != 1": [2], "p < 2 or n = 1": [0, 1]}),
     "with all digits": (pa.float64(), [0.1, 1e300, 2.0], {"p = 0.1": [0], EqualTo("p", 1e300): [1]}),
@@ -160,6 +162,25 @@ def test_a_filter_on_a_partition_is_judged_like_any_other(
 
     assert {c: numbers(table, c) for c in found} == found
     assert {c: lethe.scan(table, filter=c).count() for c in found} == {c: len(n) for c, n in found.items()}
+
+
+@pytest.mark.parametrize("transform", [YearTransform(), MonthTransform(), DayTransform(), HourTransform()], ids=str)
+def test_the_first_and_the_last_moment_are_compared_like_others(catalog: Catalog, transform: Transform) -> None:
+    """For a partition of times, PyIceberg computes the moment before, or after, and Python has no year 10000."""
+    first, last = (datetime.combine(day, time.min, UTC) for day in (date.min, date.max))
+    schema = pa.schema([("n", pa.int32()), ("t", pa.timestamp("us", "UTC")), ("batch_id", pa.string())])
+    table = new_table(catalog, "air.parts", schema)
+    with table.update_spec() as spec:
+        spec.add_field("t", transform)
+    table.append(pa.table({"n": [0, 1, 2], "t": [first, SOME_DAY, last], "batch_id": ["A"] * 3}).cast(schema))
+
+    found = {
+        "t > '9999-12-31T23:59:59.999999+00:00'": [],
+        "t <= '9999-12-31T23:59:59.999999+00:00'": [0, 1, 2],
+        "t < '0001-01-01T00:00:00+00:00'": [],
+        "not (t < '0001-01-01T00:00:00+00:00')": [0, 1, 2],
+    }
+    assert {c: numbers(table, c) for c in found} == found
 
 
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
@@ -181,7 +202,6 @@ def test_deletes_by_position_apply_in_a_partition_of_nan(catalog: Catalog, kind:
     assert (numbers(table, "p is nan"), lethe.scan(table, filter="p is nan").count()) == ([0, 2], 2)
 
 
-SOME_DAY = datetime(2026, 3, 2, 10, 30, tzinfo=UTC)
 SAME_IN_A_FILE: dict[str, tuple[pa.DataType, Any, Any, str]] = {
     "int": (pa.int32(), 1, 2, "p = 1"),
     "long": (pa.int64(), 2**40, 2**41, f"p < {2**40 + 1}"),
