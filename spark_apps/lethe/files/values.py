@@ -77,11 +77,15 @@ class Values:
         return index < len(self.items) and (upper is None or self.items[index] <= upper)
 
     def index_of(self, value: Any) -> int | None:
-        """The index of this value, given as Iceberg stores it or in its JSON form; None: it is not one of the values."""
+        """The index of this value, as Iceberg stores it, as JSON, or as PyIceberg has defaults; None: it is none of them."""
         if isinstance(value, str) and self.kind.type is not ValueType.STRING:
             value = _PARSERS[self.kind.type](value, self.kind)
         if isinstance(value, bytes):
             value = UUID(bytes=value)
+        if isinstance(value, datetime):
+            value = _micros(value if value.tzinfo is not None else value.replace(tzinfo=UTC))
+        elif isinstance(value, date):
+            value = (value - date(1970, 1, 1)).days
         if value is None or not self.might_lie_in(value, value):
             return None
         return bisect_left(self.items, value)

@@ -12,7 +12,7 @@ from lethe.base.errors import InputError
 from lethe.files.transforms import Transform, TransformKind, parse_transform
 from lethe.files.values import MAX_VALUES, ValueKind, Values, ValueType, conversion, parse_values
 from pyiceberg.conversions import to_bytes
-from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, StringType, TimestampType
+from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, NestedField, StringType, TimestampType
 
 from tests.support.documents import read_yaml
 
@@ -101,6 +101,33 @@ def test_a_single_value_of_a_partition_or_a_default_is_compared_in_either_form(
     values = parse_values(content.encode(), kind, "c", "ns/e")
 
     assert [values.index_of(v) is not None for v in (there, other, None)] == [True, False, False]
+
+
+DEFAULTS = {
+    "string": ("N1", "N1", "N2"),
+    "int": ("7", 7, 8),
+    "date": ("1970-01-02", "1970-01-02", "1970-01-03"),
+    "decimal(9, 2)": ("1.50", "1.50", "1.51"),
+    "timestamp": ("1970-01-01T00:00:01", "1970-01-01T00:00:01", "1970-01-01T00:00:02"),
+    "timestamptz": ("1970-01-01T00:00:01Z", "1970-01-01T00:00:01+00:00", "1970-01-01T00:00:02+00:00"),
+    "uuid": (str(UUID(int=10)), str(UUID(int=10)), str(UUID(int=9))),
+}
+
+
+@pytest.mark.parametrize(("type_", "content", "there", "other"), [(t, *v) for t, v in DEFAULTS.items()], ids=DEFAULTS)
+def test_the_default_of_a_column_is_compared_as_pyiceberg_has_it(
+    type_: str, content: str, there: object, other: object
+) -> None:
+    """It makes Python's dates and times of defaults, and numbers of the values of partitions."""
+    kind = ValueKind.of(type_)
+    assert kind is not None
+    values = parse_values(content.encode(), kind, "c", "ns/e")
+
+    def default(value: object) -> object:
+        field = {"id": 1, "name": "c", "type": type_, "required": False, "initial-default": value}
+        return NestedField.model_validate(field).initial_default
+
+    assert [values.index_of(default(v)) is not None for v in (there, other)] == [True, False]
 
 
 CONVERTED = {
