@@ -312,5 +312,8 @@ def _partition(spec_id: int, values: tuple[Any, ...]) -> str | None:
 
 
 def _text(bound: bytes | None) -> str | None:
-    """The text of a bound, which Iceberg stores as UTF-8."""
-    return None if bound is None else bound.decode()
+    """The text of a bound, which Iceberg stores as UTF-8; None: unknown, because it may be cut within a character."""
+    try:
+        return None if bound is None else bound.decode()
+    except UnicodeDecodeError:
+        return None
