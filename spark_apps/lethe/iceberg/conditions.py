@@ -99,6 +99,8 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
     ">=": pc.greater_equal,
 }
 _FLOATS: Final = (FloatType, DoubleType)
+_UNPRUNED: Final = (UUIDType, TimestampNanoType, TimestamptzNanoType)
+"""Writers did not agree on the order of UUIDs. PyIceberg compares nothing with nanoseconds."""
 _WHOLE: Final = {IntegerType: 32, LongType: 64}
 _TIMES: Final[dict[type[IcebergType], int]] = {DateType: 32, TimeType: 64, TimestampType: 64, TimestamptzType: 64}
 """The bits of the numbers that Iceberg stores."""
@@ -314,8 +316,8 @@ class _Compare(_Node):
                 return AlwaysTrue()
             # Bounds leave NaN out.
             nan = _IsNaN(self.column).pruning() if self.op in (">", ">=") else AlwaysFalse()
-        elif isinstance(kind, UUIDType):
-            return AlwaysTrue()  # writers did not agree on their order
+        elif isinstance(kind, _UNPRUNED):
+            return AlwaysTrue()
         else:
             nan = AlwaysFalse()
         if self.op == "!=":
@@ -353,7 +355,7 @@ class _IsIn(_Node):
         return _IsIn(self.column, self.values, not self.expected)
 
     def pruning(self) -> BooleanExpression:
-        if not self.expected or isinstance(self.column.type, UUIDType):
+        if not self.expected or isinstance(self.column.type, _UNPRUNED):
             return AlwaysTrue()
         return In(self.column.name, [_literal(v, self.column.type) for v in self.values])  # type: ignore[call-arg]
 

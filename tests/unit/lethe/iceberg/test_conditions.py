@@ -9,7 +9,19 @@ import pyarrow as pa
 import pytest
 from lethe.base.errors import InputError
 from lethe.iceberg.conditions import RowCondition
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThan, In, LessThan, Not, NotEqualTo, NotIn
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    In,
+    LessThan,
+    Not,
+    NotEqualTo,
+    NotIn,
+)
+from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BooleanType,
@@ -24,6 +36,7 @@ from pyiceberg.types import (
     StringType,
     StructType,
     TimestampNanoType,
+    TimestamptzNanoType,
 )
 
 NAN, OTHER_NAN = struct.unpack("<dd", bytes.fromhex("000000000000f87f010000000000f8ff"))
@@ -41,6 +54,7 @@ SCHEMA = Schema(
     NestedField(11, "day", DateType()),
     NestedField(12, "b", BooleanType()),
     NestedField(13, "t", TimestampNanoType()),
+    NestedField(14, "instant", TimestamptzNanoType()),
 )
 
 
@@ -235,3 +249,11 @@ def test_files_are_skipped_only_by_what_bounds_show() -> None:
     assert pruning("s.x is null") == "AlwaysTrue()"
     assert pruning("l is not null") == "AlwaysTrue()"
     assert pruning(In("i", [2**40, 2**41])) == "AlwaysFalse()"
+
+
+@pytest.mark.parametrize("condition", ["{} = {}", "{} != {}", "{} < {}", "{} >= {}", "{} in ({}, {})"])
+def test_pyiceberg_gets_no_comparison_with_nanoseconds_which_it_refuses(condition: str) -> None:
+    for column, zone in (("t", ""), ("instant", "+00:00")):
+        text = condition.format(column, f"'1970-01-01T00:00:00{zone}'", f"'2026-03-02T00:00:00{zone}'")
+
+        assert bind(SCHEMA, RowCondition.of(SCHEMA, text).pruning, case_sensitive=True) == AlwaysTrue()
