@@ -32,6 +32,8 @@ from lethe.ingest.exact_values import is_list
 _ROWS_PER_PIECE: Final = 65_536
 
 _AT: Final = "at"
+_INT96: Final = "us"
+"""As Iceberg reads these times. In nanoseconds, those before 1677 and after 2262 would be others."""
 
 
 class Unsure(Exception):
@@ -202,7 +204,7 @@ def _values_of(chunks: Iterable[pa.Array], kind: pa.DataType, steps: Sequence[St
 
 
 def _parquet(stream: Any) -> Columns:
-    opened = pq.ParquetFile(stream)
+    opened = pq.ParquetFile(stream, coerce_int96_timestamp_unit=_INT96)
     schema = opened.schema_arrow
     paths = [opened.schema.column(n).path for n in range(len(opened.schema))]
 
@@ -212,7 +214,9 @@ def _parquet(stream: Any) -> Columns:
         if paths.count(path) != 1 or any(p.startswith(f"{path}.") for p in paths):
             raise Unsure("several columns have this name")
         texts = [path] if pa.types.is_string(column.type) and not column.steps else []
-        parquet = pq.ParquetFile(stream, metadata=opened.metadata, read_dictionary=texts)
+        parquet = pq.ParquetFile(
+            stream, metadata=opened.metadata, read_dictionary=texts, coerce_int96_timestamp_unit=_INT96
+        )
         return _row_groups(parquet, path, column)
 
     return _opened(_columns(schema, b"PARQUET:field_id"), opened.metadata.num_rows, parts)

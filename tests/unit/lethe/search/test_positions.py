@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe.files.values import ValueKind, Values, ValueType
+from lethe.files.values import ValueKind, Values, ValueType, parse_values
 from lethe.search.positions import SearchedFile, Unsure, Wanted, WantedKeys, find, find_keys
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
@@ -225,6 +225,19 @@ def test_files_of_other_formats_are_read_too(tmp_path: Path, format_name: str) -
     )
 
     assert hits == [1, 2]
+
+
+@pytest.mark.parametrize("day", ["0001-01-01", "2026-03-02", "9999-12-31"])
+def test_times_of_the_type_int96_are_found_whatever_their_year(tmp_path: Path, day: str) -> None:
+    """Spark writes times as INT96 by default, and such files are added to tables of Iceberg as they are."""
+    times = [datetime(1, 1, 1), None, datetime(2026, 3, 2), datetime(9999, 12, 31)]  # noqa: DTZ001
+    column = a_field("t", pa.timestamp("us")), times
+    file = written(tmp_path / "f", column, use_deprecated_int96_timestamps=True)
+    kind = ValueKind(ValueType.TIMESTAMP)
+
+    hits = found(file, it=Wanted.of(1, parse_values(f"{day}T00:00:00".encode(), kind, "t", "ns/e")))
+
+    assert hits == {"it": [times.index(datetime.fromisoformat(day))]}
 
 
 def test_a_column_that_a_file_lacks_has_the_default_of_the_table(tmp_path: Path) -> None:
