@@ -30,8 +30,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import ManifestGroupPlanner, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.transforms import TruncateTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import DoubleType
+from pyiceberg.types import DoubleType, IntegerType, LongType
 
 from lethe.base.errors import InputError
 from lethe.erasure.progress import DATA, DELETES, HeldFile, History
@@ -407,10 +408,36 @@ class _CarefulPlanner(ManifestGroupPlanner):
             return AlwaysTrue()
 
     def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:
-        return _or_else_true(super()._build_manifest_evaluator(spec_id))
+        may_match, widths = _or_else_true(super()._build_manifest_evaluator(spec_id)), self._widths(spec_id)
+
+        def or_wrapped(manifest: ManifestFile) -> bool:
+            summaries = manifest.partitions or []
+            uppers = [(summaries[n].upper_bound, width) for n, width in widths.items() if n < len(summaries)]
+            wrapped = (
+                _is_wrapped(int.from_bytes(u, "little", signed=True), width) for u, width in uppers if u is not None
+            )
+            return any(wrapped) or may_match(manifest)
+
+        return or_wrapped if widths else may_match
 
     def _build_partition_evaluator(self, spec_id: int) -> Callable[[DataFile], bool]:
-        return _or_else_true(super()._build_partition_evaluator(spec_id))
+        may_match, widths = _or_else_true(super()._build_partition_evaluator(spec_id)), self._widths(spec_id)
+
+        def or_wrapped(file: DataFile) -> bool:
+            return any(_is_wrapped(file.partition[n], width) for n, width in widths.items()) or may_match(file)
+
+        return or_wrapped if widths else may_match
+
+    def _widths(self, spec_id: int) -> dict[int, int]:
+        """The widths of truncated whole numbers in the partitions of a spec, by position."""
+        spec, schema = self.table_metadata.specs()[spec_id], self.table_metadata.schema()
+        return {
+            n: f.transform.width
+            for n, f in enumerate(spec.fields)
+            if isinstance(f.transform, TruncateTransform)
+            and f.source_id in schema.field_ids
+            and isinstance(schema.find_type(f.source_id), (IntegerType, LongType))
+        }
 
     def _build_metrics_evaluator(self) -> Callable[[DataFile], bool]:
         may_match = _or_else_true(super()._build_metrics_evaluator())
@@ -431,6 +458,15 @@ def _or_else_true(may_match: Callable[[Judged], bool]) -> Callable[[Judged], boo
             return True
 
     return careful
+
+
+def _is_wrapped(value: Any, width: int) -> bool:
+    """Whether a truncated number is not the one that PyIceberg computes.
+
+    Truncated, the smallest numbers of a type would be less than all of the type, and writers let them wrap around to the largest.
+    All other truncated numbers are multiples of the width.
+    """
+    return isinstance(value, int) and value % width != 0
 
 
 def _share_nan(partition: Record) -> None:

@@ -17,7 +17,14 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
-from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform, Transform, YearTransform
+from pyiceberg.transforms import (
+    DayTransform,
+    HourTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    YearTransform,
+)
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType
 
@@ -160,6 +167,23 @@ def test_a_filter_on_a_partition_is_judged_like_any_other(
         spec.add_identity("p")
     table.append(pa.table({"n": [0, 1, 2], "p": values, "batch_id": ["A"] * 3}).cast(schema))
 
+    assert {c: numbers(table, c) for c in found} == found
+    assert {c: lethe.scan(table, filter=c).count() for c in found} == {c: len(n) for c, n in found.items()}
+
+
+@pytest.mark.parametrize(("kind", "least"), [(pa.int32(), -(2**31)), (pa.int64(), -(2**63))], ids=str)
+def test_the_smallest_numbers_are_found_in_the_partition_of_the_largest(
+    catalog: Catalog, kind: pa.DataType, least: int
+) -> None:
+    """A tenth below the smallest number is none of the type, so writers wrap it around."""
+    schema = pa.schema([("n", pa.int32()), ("v", kind), ("batch_id", pa.string())])
+    table = new_table(catalog, "air.parts", schema)
+    with table.update_spec() as spec:
+        spec.add_field("v", TruncateTransform(10))
+    values = [least, 0, -11, -least - 1, None]
+    table.append(pa.table({"n": range(5), "v": values, "batch_id": ["A"] * 5}).cast(schema))
+
+    found = {f"v = {least}": [0], "v < 0": [0, 2], f"v <= {least}": [0], f"v in ({least}, -11)": [0, 2], "v > 0": [3]}
     assert {c: numbers(table, c) for c in found} == found
     assert {c: lethe.scan(table, filter=c).count() for c in found} == {c: len(n) for c, n in found.items()}
 
