@@ -508,6 +508,8 @@ def _columns(view: SnapshotView, facts: TableFacts, columns: Sequence[str] | Non
     chosen = known if columns is None else tuple(columns)
     if not chosen:
         raise InputError("InvalidRead", f"no column of {facts.name} is chosen. Its columns are {', '.join(known)}.")
+    if twice := [c for c in dict.fromkeys(chosen) if chosen.count(c) > 1]:
+        raise InputError("InvalidRead", f"{', '.join(twice)} is chosen more than once. Name each column once.")
     if unknown := [c for c in chosen if c not in known]:
         raise InputError(
             "UnknownColumn",

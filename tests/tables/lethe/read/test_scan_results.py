@@ -180,6 +180,7 @@ def test_a_missing_library_is_named(flights: Table, package: str, monkeypatch: p
 
 
 WRONG: dict[str, tuple[Callable[[lethe.Scan], object], str, str]] = {
+    "a column twice": (lambda s: s.select("v", "v"), "InvalidRead", "v is chosen more than once"),
     "an unknown column": (
         lambda s: s.select("v", "w"),
         "UnknownColumn",
