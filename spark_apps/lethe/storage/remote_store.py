@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final
 
 from obstore.exceptions import (
@@ -329,18 +330,22 @@ class RemoteStore:
         return True
 
     def delete(self, objects: Iterable[BufferedObject]) -> int:
-        """Send a HEAD request for each object, 10 at once, then delete the unchanged ones, 1000 per request.
+        """Send a HEAD request for each of 1000 objects, 10 at once, then delete the unchanged ones with one request, and so on.
+
+        So little time is left in which an object can be overwritten and is deleted all the same.
 
         Raises:
             StoreError: The store refused a request or did not answer.
         """
-        listed = list(objects)
+        left, gone = iter(objects), 0
         with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="lethe-head") as pool:
-            same = list(pool.map(self._is_same_or_gone, listed))
-        by_bucket: dict[str, list[str]] = {}
-        for o in (o for o, unchanged in zip(listed, same, strict=True) if unchanged):
-            by_bucket.setdefault(bucket_and_key(o.key)[0], []).append(o.key)
-        return sum(self._remove_all(uris) for uris in by_bucket.values())
+            while some := list(islice(left, PAGE)):
+                by_bucket: dict[str, list[str]] = {}
+                for o, unchanged in zip(some, pool.map(self._is_same_or_gone, some), strict=True):
+                    if unchanged:
+                        by_bucket.setdefault(bucket_and_key(o.key)[0], []).append(o.key)
+                gone += sum(self._remove_all(uris) for uris in by_bucket.values())
+        return gone
 
     def delete_unchanged(self, listed: BufferedObject) -> bool:
         """Send a HEAD request, then delete. An object that is overwritten in between is deleted too.

@@ -13,7 +13,7 @@ from lethe.base.errors import InputError, TransientError
 from lethe.base.objects import BufferedObject, ListedObject
 from lethe.storage import remote_store
 from lethe.storage.object_store import NO_BUCKET, StoreError, WriteUnknown, open_store
-from lethe.storage.remote_store import S3Store
+from lethe.storage.remote_store import RemoteStore, S3Store
 from lethe.uri import Backend
 
 from tests.support.servers.faulty_proxy import Fault, Proxy, before, forward_to
@@ -260,6 +260,29 @@ def test_objects_are_deleted_by_thousands(place: Place, monkeypatch: pytest.Monk
 
     assert store.delete([*listed, BufferedObject(place.at("gone"), 1, "e")]) == 26
     assert place.names() == []
+
+
+@pytest.mark.parametrize("backend", REMOTE)
+def test_of_many_objects_those_that_are_overwritten_while_others_are_deleted_stay(
+    stores: Stores, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer may put a batch again while thousands of promoted objects are deleted."""
+    place = stores[backend].place(uuid.uuid4().hex, stores[backend].endpoint)
+    for name in ("a", "b"):
+        place.store.put(place.at(name), b"old")
+    listed = [place.listed(name) for name in ("a", "b")]
+    remove = RemoteStore._remove_all
+
+    def overwriting(store: RemoteStore, uris: list[str]) -> int:
+        if uris == [place.at("a")]:
+            store.put(place.at("b"), b"new")
+        return remove(store, uris)
+
+    monkeypatch.setattr(remote_store, "PAGE", 1)
+    monkeypatch.setattr(RemoteStore, "_remove_all", overwriting)
+
+    assert place.store.delete(listed) == 1
+    assert place.names() == ["b"]
 
 
 # --- failures ------------------------------------------------------------------------------------------------------------
