@@ -651,6 +651,7 @@ class Listings:
                 named_for(spec.consolidation.max_batches_per_run),
                 spec.buffer.retention_seconds,
                 datetime.now(UTC),
+                last.doubled if isinstance(last := buffer.digest, BufferDigest) else frozenset(),
             )
             tables = self._tables_around.of(spec.buffer.uri, context.properties)
             around = Around(tables, _claim_of(buffer, listed))

@@ -6,10 +6,11 @@ batch, which detects folders or files of the same id.
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -121,6 +122,10 @@ class BufferDigest:
     """By the UID of a Restatement that existed before a listing began: `youngest_time` of the first such listing, or the earliest
     possible time. Younger batches, by the same clock of the store, were written after the Restatement.
     """
+    doubled: frozenset[int] = field(default=frozenset(), compare=False, repr=False)
+    """Hashes of ids that several folders or files have, for the next listing. These must not take the places of others in
+    `oldest`: they may be older than all batches that can be promoted, and stay for ever.
+    """
 
     @property
     def is_cut(self) -> bool:
@@ -210,7 +215,12 @@ def _waits(batch: BufferedBatch | WaitingBatch, entry: BatchEntry | None) -> boo
 
 
 def digest(
-    folders: Iterable[BufferedBatch | NoBatch], look_up: LookUp, names: int, retention_seconds: int, now: datetime
+    folders: Iterable[BufferedBatch | NoBatch],
+    look_up: LookUp,
+    names: int,
+    retention_seconds: int,
+    now: datetime,
+    doubled: frozenset[int] = frozenset(),
 ) -> BufferDigest:
     """Summarize a listing.
 
@@ -218,8 +228,9 @@ def digest(
         look_up: Returns the ledger's entries of some ids. Called once for each piece of the listing.
         names: The maximum number of waiting batches to name, as `named_for`.
         retention_seconds: How long the objects of promoted batches stay in the buffer.
+        doubled: As of the digest of the last listing.
     """
-    made = _Fold(names, retention_seconds, now)
+    made = _Fold(names, retention_seconds, now, doubled)
     for piece in pieces(folders):
         entries = look_up([f.id for f in piece if isinstance(f, BufferedBatch)])
         for folder in piece:
@@ -259,7 +270,9 @@ class _First:
 
 
 class _Fold:
-    def __init__(self, names: int, retention_seconds: int, now: datetime) -> None:
+    def __init__(
+        self, names: int, retention_seconds: int, now: datetime, doubled: frozenset[int] = frozenset()
+    ) -> None:
         self.invalid = _First()
         self._unrelated = _First()
         self._tables = _First()
@@ -270,6 +283,8 @@ class _Fold:
         self._bytes = 0
         self._objects = 0
         self._oldest: list[WaitingBatch] = []
+        self._doubled = doubled  # as of the last listing
+        self._set_aside: list[WaitingBatch] = []  # waiting batches of these ids
         self._youngest: tuple[datetime, str] | None = None  # of `_oldest`; None: fewer than are named
         self._refused = _First()
         self._held = _First()
@@ -312,9 +327,17 @@ class _Fold:
             self._tables.add(folder.folder)
 
     def result(self) -> BufferDigest:
+        several = self._ids_of_several()
+        duplicates = [b for b in self._set_aside if _hash(b.id) in several]
+        self._oldest += [b for b in self._set_aside if _hash(b.id) not in several]  # somebody has corrected them
         self._drop_younger()
-        known_until = self._oldest[-1].oldest_time if self._counts[BufferState.WAITING] > len(self._oldest) else None
-        duplicates = self._take_duplicates()
+        waiting_count = self._counts[BufferState.WAITING] - len(duplicates)
+        known_until = self._oldest[-1].oldest_time if waiting_count > len(self._oldest) else None
+        duplicates += self._take_duplicates(several)
+        for b in duplicates:
+            self.invalid.add((b.folder, same_id(b.id)))
+        # Those that took places come first, in case there are too many to remember.
+        doubled = dict.fromkeys([*(_hash(b.id) for b in duplicates), *several]) if duplicates else {}
         return BufferDigest(
             batches=self._counts[BufferState.WAITING] - len(duplicates),
             bytes=self._bytes - sum(b.bytes for b in duplicates),
@@ -338,9 +361,13 @@ class _Fold:
             objects=self._objects,
             known_until=known_until,
             youngest_time=self._youngest_time,
+            doubled=frozenset(islice(doubled, NAMED_AT_MOST)),
         )
 
     def _add_waiting(self, batch: BufferedBatch, entry: BatchEntry | None) -> None:
+        if self._doubled and _hash(batch.id) in self._doubled:
+            self._set_aside.append(waiting(batch, entry))
+            return
         if self._youngest is not None and (batch.oldest_time, batch.id) > self._youngest:
             return
         self._oldest.append(waiting(batch, entry))
@@ -353,14 +380,15 @@ class _Fold:
             del self._oldest[self._names :]
             self._youngest = _age(self._oldest[-1])
 
-    def _take_duplicates(self) -> list[WaitingBatch]:
-        """Remove and return the batches in `_oldest` whose id has another folder or file anywhere in the listing."""
+    def _ids_of_several(self) -> set[int]:
+        """Hashes of the ids that several folders or files of the listing have."""
         hashes, counts = np.unique(np.frombuffer(self._ids, np.uint64), return_counts=True)
-        several = set(hashes[counts > 1].tolist())
+        return set(hashes[counts > 1].tolist())
+
+    def _take_duplicates(self, several: Collection[int]) -> list[WaitingBatch]:
+        """Remove and return the batches in `_oldest` whose id has another folder or file anywhere in the listing."""
         duplicates = [b for b in self._oldest if _hash(b.id) in several] if several else []
         self._oldest = [b for b in self._oldest if _hash(b.id) not in several] if duplicates else self._oldest
-        for b in duplicates:
-            self.invalid.add((b.folder, same_id(b.id)))
         return duplicates
 
 

@@ -130,6 +130,27 @@ def test_two_folders_of_one_id_do_not_wait_wherever_they_are() -> None:
     assert dict(made.invalid_folders) == {"batch_id=a b": reported, "batch_id=a%20b": reported}
 
 
+@pytest.mark.parametrize("names", [1, 8, 1000])
+def test_old_folders_of_one_id_do_not_take_the_places_of_other_batches(
+    names: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stay in the buffer until somebody corrects them. If they filled the list, nothing would ever be promoted."""
+    monkeypatch.setattr(module, "OBJECTS_PER_PIECE", 3)
+    twins = [buffered(f"t {n}", age_seconds=1000 + n) for n in range(20)]
+    others = [replace(t, folder=t.folder.replace(" ", "%20")) for t in twins]
+    good = [buffered(f"g{n:02}", age_seconds=100 - n) for n in range(50)]
+    found = (*twins, *good, *others)
+
+    made = digested(*found, names=names, doubled=digested(*found, names=names).doubled)
+
+    assert ids(made) == [b.id for b in good[:names]]
+    assert (made.batches, made.bytes, made.invalid) == (50, 500, 40)
+    assert made.is_cut == (names < 50)
+    corrected = digested(*twins, *good, names=names, doubled=made.doubled)
+    assert ids(corrected)[0] == "t 19", "one that has a single folder again is the oldest"
+    assert (corrected.batches, corrected.invalid, corrected.doubled) == (70, 0, frozenset())
+
+
 def test_a_folder_that_comes_in_two_pieces_does_not_wait() -> None:
     """From a store that lists in no order: half of a batch would be taken for all of it."""
     objects = [listed(f"{ROOT}/batch_id={k}") for k in ("A/_SUCCESS", "A/o", "B/_SUCCESS", "B/p", "A/p")]

@@ -1,5 +1,6 @@
 """A buffer is listed in parallel with reconciles, not all the time, and the listing stops when it is no longer needed."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,6 +38,23 @@ def test_a_small_buffer_is_listed_while_its_reconcile_waits(tmp_path: Path) -> N
 
     assert isinstance(found, BufferDigest)
     assert [(b.id, b.bytes) for b in found.oldest] == [("A", 4)]
+
+
+def test_files_of_one_id_do_not_keep_others_from_being_promoted(tmp_path: Path, clock: ManualClock) -> None:
+    """Nobody knows which of two files of one id is the batch, so both stay. Here there are as many as a digest names."""
+    for n in range(8):
+        for extension in ("csv", "parquet"):
+            (tmp_path / f"twin{n}.{extension}").write_text("rows")
+            os.utime(tmp_path / f"twin{n}.{extension}", (n, n))
+    (tmp_path / "good.parquet").write_text("rows")
+    (tmp_path / "later.parquet").write_text("rows")
+    dataset = a_dataset(buffer={"uri": f"file://{tmp_path}", "layout": "File"}, consolidation={"maxBatchesPerRun": 1})
+    listings = Listings(clock)
+    found = [listings.digest(dataset, {}, {}, ListingRequest(at_once=True)) for _ in range(2)]
+
+    last = found[-1]
+    assert isinstance(last, BufferDigest)
+    assert ({b.id for b in last.oldest}, last.batches, last.invalid) == ({"good", "later"}, 2, 16)
 
 
 def test_reconciles_go_on_with_the_last_digest_while_a_large_one_is_listed(
