@@ -300,7 +300,7 @@ def list_batches(
     target = readable(asked.services, asked.caller, asked.namespace, dataset)
     states = tuple(dict.fromkeys(str(s) for s in state or ()))
     begin, end = _day("since", since), _day("until", until)
-    following = end + timedelta(days=1) if end is not None else None
+    following = _following(end) if end is not None else None
     filters = {"state": sorted(states), "prefix": prefix, "since": since, "until": until}
     question = {"console": "batches", "table": str(target), **filters}
     page = batch_page(asked, target, BatchQuery(states, begin, following, prefix), question)
@@ -336,6 +336,14 @@ def show_batch(
             raise not_found()
         batch = batch_answer(facts, view.freshness)
     return pages.page(request, "batch.html", namespace=namespace, section="datasets", dataset=dataset, batch=batch)
+
+
+def _following(day: datetime) -> datetime | None:
+    """The next day; None: there is none."""
+    try:
+        return day + timedelta(days=1)
+    except OverflowError:
+        return None
 
 
 def _day(name: str, text: str) -> datetime | None:

@@ -1,5 +1,6 @@
 """A Restatement that somebody composes in a form. Pure."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,6 +16,10 @@ CHOICES: Final = (*(o.value for o in Operation), BY_RECORDS)
 PLAN_SUFFIX: Final = "-plan"
 IDS_AT_MOST: Final = 1000  # in the form; a list of more belongs into a file, see spec.batchIdsFrom
 _DAY_SECONDS: Final = 86_400
+_DAYS: Final = re.compile(r"[0-9]{1,9}")
+# A name of a resource is also part of the name of a downloaded file, which is a header.
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_NAME_AT_MOST: Final = 253
 
 
 @dataclass(frozen=True)
@@ -178,6 +183,8 @@ def _missing(draft: Draft) -> dict[str, str]:
             texts["operation"] = f"Choose one of {', '.join(CHOICES)}."
     texts |= {name: message for name, message in wanted.items() if not getattr(draft, name)}
     days = draft.evict_by_days
-    if days and not (days.isascii() and days.isdecimal() and 0 < int(days) <= 3650):
+    if days and not (_DAYS.fullmatch(days) and 0 < int(days) <= 3650):
         texts["evict_by_days"] = "A number of days from 1 to 3,650, or nothing."
+    if draft.name and (len(draft.name) > _NAME_AT_MOST or not _NAME.fullmatch(draft.name)):
+        texts["name"] = "Lowercase letters, digits, hyphens and dots, or nothing."
     return texts

@@ -47,6 +47,24 @@ def test_the_yaml_of_a_form_is_the_resource(session: Session) -> None:
     assert session.parts.writer.created == []
 
 
+@pytest.mark.parametrize("name", ["r\u00e9sum\u00e9", "a\nb", 'a"b', "A", "-a", "a/b", "a" * 254])
+def test_a_name_that_no_resource_can_have_is_a_wrong_field(unchanged: Session, name: str) -> None:
+    """It would be part of a header of the download."""
+    answer = composed(unchanged, "download", name=name)
+
+    assert answer.status_code == 400
+    assert "Lowercase letters, digits, hyphens and dots" in answer.text
+    assert composed(unchanged, "download", name="a-1.b").status_code == 200
+
+
+@pytest.mark.parametrize("days", ["0", "-1", "3651", "\u0663", "9" * 5000])
+def test_a_number_of_days_that_is_none_is_a_wrong_field(unchanged: Session, days: str) -> None:
+    answer = composed(unchanged, "yaml", evict_by_days=days)
+
+    assert answer.status_code == 400
+    assert "A number of days from 1 to 3,650" in answer.text
+
+
 def test_other_separators_of_lines_are_part_of_an_id(session: Session) -> None:
     """Otherwise other batches would be taken back."""
     answer = composed(session, "download", batch_ids="B\u20281\r\nC\x0c2")

@@ -171,6 +171,7 @@ PAGES = (
     "/console/ns/datasets/new",
     f"{D}/batches",
     f"{D}/batches?state=promoted&prefix=A&since=2026-03-01&until=2026-03-02",
+    f"{D}/batches?since=0001-01-01&until=9999-12-31",
     f"{D}/batch?id=E",
     f"{D}/batch?id=D",
     f"{D}/restate",
