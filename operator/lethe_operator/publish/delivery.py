@@ -207,7 +207,7 @@ def _seconds(retry_after: str | None) -> float | None:
             asked = float(retry_after)
         else:
             asked = parsedate_to_datetime(retry_after).timestamp() - time.time()
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
     # Not all publishers of a company at the same moment.
     return min(max(asked, 0.0), RETRY_AFTER_AT_MOST_SECONDS) * random.uniform(1.0, 1.1)

@@ -66,6 +66,7 @@ def test_a_failure_says_why_and_what_was_delivered_before(
 
 def test_a_receiver_that_asks_for_a_pause_gets_it(receiver: Receiver, events: list[CloudEvent]) -> None:
     asked = {"17": (17, 19), "Wed, 21 Oct 2015 07:28:00 GMT": (0, 0), "9" * 12: (3600, 3961), "soon": None}
+    asked |= {"Mon, 01 Jan 99999999999 00:00:00 GMT": None}
     for text, expected in asked.items():
         receiver.answers = [Answer(503, {"retry-after": text})]
         with pytest.raises(SinkError) as failure:
