@@ -72,7 +72,7 @@ def run_event(commit: LineageCommit, contents: Iterable[EventData]) -> str:
     Args:
         contents: Of the status events of the same commit.
     """
-    rows, size = _added(contents)
+    rows, size = _added(contents, commit.family)
     table = {**_named(commit.location), "facets": {"symlinks": _symlinks(commit)}}
     output: dict[str, Any] = {**table, "facets": {**table["facets"], "version": _version(commit)}}
     if rows is not None:
@@ -107,13 +107,16 @@ def run_uuid(run_id: str) -> str:
         return str(uuid.uuid5(_RUNS, run_id))
 
 
-def _added(contents: Iterable[EventData]) -> tuple[int | None, int | None]:
-    """Rows and bytes that the commit added; None: none, or unknown."""
+def _added(contents: Iterable[EventData], family: RunFamily) -> tuple[int | None, int | None]:
+    """Rows and bytes that the commit added; None: none, or unknown.
+
+    The batch of a Replay counts with its request. That of a consolidation counts itself, also if a request has approved it.
+    """
     rows: int | None = None
     size: int | None = None
     for data in contents:
         match data:
-            case BatchPromoted(rows=int() as number) if data.restatement is None:
+            case BatchPromoted(rows=int() as number) if data.restatement is None or family is RunFamily.CONSOLIDATION:
                 rows, size = (rows or 0) + number, (size or 0) + (data.bytes or 0)
             case RestatementCommitted(rows_added=number) if number:
                 rows = (rows or 0) + number

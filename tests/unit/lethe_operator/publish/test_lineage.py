@@ -82,6 +82,18 @@ def test_each_commit_of_a_run_is_one_run_event(lineage: Lineage) -> None:
     assert lineage.publish() == events  # nothing twice
 
 
+def test_an_approved_batch_counts_as_one_that_a_consolidation_has_added(lineage: Lineage) -> None:
+    """Its entry keeps the request that approved it, as that of a replacement keeps the request that added it."""
+    lineage.commit(a_batch("A", BatchState.HELD, rows=None, bytes=None), kind="Consolidation")
+    lineage.commit(
+        a_batch("A", restatement="ns/approve/1", rows=3, bytes=30), a_batch("B", rows=4, bytes=40), kind="Consolidation"
+    )
+
+    statistics = lineage.publish()[-1]["outputs"][0]["outputFacets"]["outputStatistics"]
+
+    assert (statistics["rowCount"], statistics["size"]) == (7, 70)
+
+
 def test_lineage_and_status_events_have_cursors_of_their_own(lineage: Lineage) -> None:
     lineage.commit(a_batch("A"), kind="Consolidation")
     lineage.publish()
