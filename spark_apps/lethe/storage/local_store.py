@@ -5,6 +5,7 @@ names end in `#` and digits, and does not flush a new file to the disk.
 """
 
 import errno
+import logging
 import os
 import shutil
 import uuid
@@ -19,6 +20,8 @@ from lethe.base.errors import InputError
 from lethe.base.objects import BufferedObject, ListedObject, Retention, file_etag, hidden_folder
 from lethe.storage.object_store import Content, ObjectReader, WriteUnknown, not_created, not_retained
 from lethe.uri import local_path
+
+log = logging.getLogger(__name__)
 
 _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV)
 """The errors of link(2) on a file system without hard links."""
@@ -161,8 +164,18 @@ class LocalStore:
             return False
 
     def delete(self, objects: Iterable[BufferedObject]) -> int:
-        """Delete unchanged files one by one. Return how many no longer exist, those that were gone before included."""
-        return sum(self.delete_unchanged(o) for o in objects)
+        """Delete unchanged files one by one. Return how many no longer exist, those that were gone before included.
+
+        A file that cannot be deleted keeps no other one.
+        """
+        return sum(self._may_be_gone(o) for o in objects)
+
+    def _may_be_gone(self, listed: BufferedObject) -> bool:
+        try:
+            return self.delete_unchanged(listed)
+        except OSError as e:
+            log.warning("%s could not be deleted (%s)", listed.key, type(e).__name__)
+            return False
 
     def delete_unchanged(self, listed: BufferedObject) -> bool:
         """Delete a file if its size and modification time are as listed, then its folder if empty and not the root."""

@@ -334,6 +334,8 @@ class RemoteStore:
 
         So little time is left in which an object can be overwritten and is deleted all the same.
 
+        An object that these credentials may not see stays, and keeps no other one.
+
         Raises:
             StoreError: The store refused a request or did not answer.
         """
@@ -341,7 +343,7 @@ class RemoteStore:
         with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="lethe-head") as pool:
             while some := list(islice(left, PAGE)):
                 by_bucket: dict[str, list[str]] = {}
-                for o, unchanged in zip(some, pool.map(self._is_same_or_gone, some), strict=True):
+                for o, unchanged in zip(some, pool.map(self._may_go, some), strict=True):
                     if unchanged:
                         by_bucket.setdefault(bucket_and_key(o.key)[0], []).append(o.key)
                 gone += sum(self._remove_all(uris) for uris in by_bucket.values())
@@ -397,6 +399,16 @@ class RemoteStore:
     def _is_same(self, listed: BufferedObject) -> bool:
         head = self.head(listed.key)
         return head is not None and is_unchanged(head, listed)
+
+    def _may_go(self, listed: BufferedObject) -> bool:
+        try:
+            return self._is_same_or_gone(listed)
+        except (StoreError, InputError) as e:
+            code = getattr(e, "code", e.reason)
+            if isinstance(e, StoreError) and code != DENIED:
+                raise  # the others would wait for the store, too
+            log.warning("%s could not be deleted (%s)", listed.key, code)
+            return False
 
     def _is_same_or_gone(self, listed: BufferedObject) -> bool:
         head = self.head(listed.key)

@@ -95,6 +95,25 @@ def test_a_local_file_that_was_written_over_since_its_listing_is_not_deleted(tmp
     assert [p.name for p in (tmp_path / "batch_id=A").iterdir()] == ["p"]
 
 
+def test_a_file_that_may_not_be_deleted_does_not_keep_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes first in each sweep, so nothing of the buffer would ever be deleted."""
+    put(tmp_path, "A", "locked", "p")
+    put(tmp_path, "B", "p")
+    buffer = open_buffer(str(tmp_path), "batch_id", {})
+    objects = [o for batch in listing_of(buffer).batches for o in batch.objects]
+    unlink = Path.unlink
+
+    def refuse(path: Path, **options: Any) -> None:
+        if path.name == "locked":
+            raise PermissionError(path)
+        unlink(path, **options)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+
+    assert buffer.delete(objects) == 2
+    assert [p.name for p in tmp_path.rglob("*")] == ["batch_id=A", "locked"]
+
+
 def test_an_unknown_scheme_is_refused_by_name() -> None:
     expected = re.escape("hdfs://lake/x: expected an s3://, gs://, abfss:// or file:// URI")
     with pytest.raises(InputError, match=f"UnsupportedScheme: {expected}"):

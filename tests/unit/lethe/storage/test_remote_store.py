@@ -1,16 +1,20 @@
 """Clients of remote stores and queues: shared by service and credentials. Objects that are composed of parts, on S3."""
 
 import multiprocessing
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
+from lethe.base.objects import BufferedObject, ListedObject
 from lethe.storage import object_store
-from lethe.storage.object_store import StoreError, open_store
+from lethe.storage.object_store import DENIED, StoreError, open_store
+from lethe.storage.remote_store import S3Store
 from lethe.storage.s3 import ComposedObject, CopySource, PartSizes, Queue
 
 PROPERTIES = {"s3.endpoint": "http://127.0.0.1:9", "s3.access-key-id": "a", "s3.secret-access-key": "b"}
@@ -18,6 +22,34 @@ PROPERTIES = {"s3.endpoint": "http://127.0.0.1:9", "s3.access-key-id": "a", "s3.
 
 def test_a_store_is_opened_once_for_the_same_service_and_credentials() -> None:
     assert open_store("s3://lake/a", PROPERTIES) is open_store("s3a://sea/b", dict(PROPERTIES))
+
+
+def test_an_object_that_may_not_be_seen_does_not_keep_others_from_being_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It comes first in each sweep, so nothing of the buffer would ever be deleted."""
+    store = S3Store(PROPERTIES)
+    removed: list[str] = []
+
+    def head(uri: str) -> ListedObject:
+        if uri.endswith("/denied"):
+            raise StoreError(uri, DENIED)
+        if uri.endswith("/away"):
+            raise StoreError(uri, "503")
+        return ListedObject(uri, 1, "e", datetime.now(UTC))
+
+    def remove_all(uris: Sequence[str]) -> int:
+        removed.extend(uris)
+        return len(uris)
+
+    monkeypatch.setattr(store, "head", head)
+    monkeypatch.setattr(store, "_remove_all", remove_all)
+    of = [BufferedObject(f"s3://lake/b/{name}", 1, "e") for name in ("denied", "p", "q")]
+
+    assert store.delete(of) == 2
+    assert removed == ["s3://lake/b/p", "s3://lake/b/q"]
+    with pytest.raises(StoreError):  # each of thousands of requests would wait for a store that is away
+        store.delete([*of, BufferedObject("s3://lake/b/away", 1, "e")])
 
 
 @pytest.mark.parametrize("changed", [{"s3.access-key-id": "other"}, {"s3.endpoint": "http://127.0.0.1:8"}])
