@@ -134,7 +134,7 @@ def _sign(
         document = json.loads(content)
         key, table = document["restatement"]["key"], document["table"]["uuid"]
         verified = document["verified"]["time"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise NotSigned(f"{uri} is not a valid erasure record") from None
     if (key, table) != (restatement.key, view.uuid):
         raise NotSigned(f"{uri} is the record of another erasure")

@@ -183,7 +183,7 @@ def decode(content: bytes, uri: str) -> Cursor:
         )
     except UnreadableCursor:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as e:
         raise UnreadableCursor(
             f"{uri} is not a readable cursor of status events ({type(e).__name__}). Delete it: publishing then starts again from "
             "the file before it, or as for a table without a cursor."

@@ -430,7 +430,7 @@ def _inline_or(
     """A document in the ConfigMap, or the one that its pointer names. A pointer of another attempt is not followed."""
     try:
         document = json.loads(text or "null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(document, dict) or not is_pointer(document):
         return _document(model, text)

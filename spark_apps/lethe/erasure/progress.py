@@ -414,7 +414,7 @@ class Writer:
                 None if ids is None else frozenset(map(str, ids)),
                 int(document.get("attempt", 0)),
             )
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
             return cls(run_of_note(name), "", 0, None)
 
     def may_write(self, open_erasure: OpenErasure) -> bool:

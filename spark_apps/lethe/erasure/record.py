@@ -512,7 +512,7 @@ def fault(content: bytes, expected: Signable, keys: Sequence[PublicKey]) -> str 
         document = json.loads(content)
         statement, key_id = document["statement"], document["key-id"]
         signature = base64.b64decode(document["signature"], validate=True)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "it is not a readable signature file"
     for name, expected_value in expected.document.items():
         if not isinstance(statement, dict) or statement.get(name) != expected_value:

@@ -181,7 +181,9 @@ def test_a_signature_by_another_key_is_none() -> None:
     assert fault(renamed, STATEMENT, [SIGNER.public]) == "the key that it names did not sign this statement"
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"statement": 1, "key-id": 2, "signature": "*"}', b"\xff"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[]", b'{"statement": 1, "key-id": 2, "signature": "*"}', b"\xff", b"[" * 100_000]
+)
 def test_what_is_no_signature_file_is_named_so(content: bytes) -> None:
     assert fault(content, STATEMENT, [SIGNER.public]) == "it is not a readable signature file"
 

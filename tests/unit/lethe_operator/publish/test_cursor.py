@@ -32,7 +32,11 @@ def test_a_cursor_is_read_as_it_was_written(cursor: Cursor) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[]", b"null", b'{"format-version": 1}', encode(Cursor("u", 5, AT), "d")[:50]]
+    "content",
+    [
+        *(b"", b"{}", b"[]", b"null", b'{"format-version": 1}', encode(Cursor("u", 5, AT), "d")[:50], b"[" * 100_000),
+        encode(Cursor("u", 5, AT), "d").replace(b'"epoch": 5', b'"epoch": 1e999'),
+    ],
 )
 def test_a_damaged_cursor_names_its_file_and_what_to_do(content: bytes) -> None:
     with pytest.raises(UnreadableCursor, match=r"s3://lake/c\.json is not a readable cursor .* Delete it"):

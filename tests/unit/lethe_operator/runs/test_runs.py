@@ -135,9 +135,10 @@ def test_the_termination_message_replaces_a_missing_result() -> None:
     assert found.result.reason == "TooBig"  # type: ignore[union-attr]
 
 
-def test_documents_of_another_attempt_or_unreadable_ones_are_passed_over() -> None:
+@pytest.mark.parametrize("unreadable", ["{", "[" * 100_000])
+def test_documents_of_another_attempt_or_unreadable_ones_are_passed_over(unreadable: str) -> None:
     progress = Progress(run_id=SPEC.run_id, attempt=1, phase=Phase.WRITING, updated_time=NOW)
-    data = {f"{PREFIX}.progress.json": progress.to_json(), f"{PREFIX}.result.json": "{"}
+    data = {f"{PREFIX}.progress.json": progress.to_json(), f"{PREFIX}.result.json": unreadable}
 
     assert Phase.WRITING is only([a_job(1)], [], data).progress.phase  # type: ignore[union-attr]
     assert (only([a_job(2)], [], data).progress, only([a_job(2)], [], data).result) == (None, None)
