@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import isinf
 from typing import Any, Final
 from urllib.parse import quote_plus, unquote
 
@@ -158,7 +159,13 @@ def values_of(folders: str, table: pa.Schema, batch_column: str, batch_id: str) 
     values: dict[str, pa.Scalar] = {}
     for step in folders.split("/"):
         name, _, text = step.partition("=")
-        name, value = unquote(name), None if text == _NULL else unquote(text)
+        try:
+            name = unquote(name, errors="strict")
+            value = None if text == _NULL else unquote(text, errors="strict")
+        except UnicodeDecodeError:
+            raise BadFile(
+                "SchemaMismatch", f"its folder {shown(name)}=… is not percent-encoded UTF-8, so its value is unknown"
+            ) from None
         if name == batch_column:
             if value != batch_id:
                 raise BadFile(
@@ -189,9 +196,12 @@ def _parsed(text: str, column_type: pa.DataType) -> pa.Scalar | None:
     if pa.types.is_integer(column_type) and not re.fullmatch(r"[+-]?\d+", text):
         return None
     try:
-        return pa.scalar(text).cast(column_type)
+        value = pa.scalar(text).cast(column_type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeEncodeError):
         return None
+    # Arrow reads a number that is too large as infinite.
+    is_too_large = pa.types.is_floating(column_type) and isinf(value.as_py()) and "inf" not in text.lower()
+    return None if is_too_large else value
 
 
 def with_values(

@@ -15,8 +15,9 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from lethe.ingest.avro_format import _HEADER
+from lethe.ingest.buffer_store import BadFile
 from lethe.ingest.exact_values import allow_days, allow_microseconds
-from lethe.ingest.schema_fit import named_folders
+from lethe.ingest.schema_fit import named_folders, values_of
 from lethe.uri import NAME_BYTES
 from pyspark.sql.types import (
     ArrayType,
@@ -570,6 +571,7 @@ def test_the_folder_of_nulls_is_null(tmp_path: Path) -> None:
         ("id=0x1F/f", row({"country": "x", "dt": OLD}), "its folder names a value of column id that is not of type"),
         ("hour=3/f", row({"id": 1, "country": "x", "dt": OLD}), "its folder names the column hour, which the table"),
         ("batch_id=B/f", row({"id": 1, "country": "x", "dt": OLD}), "its folder names another batch_id"),
+        ("country=K%F6ln/f", row({"id": 1, "dt": OLD}), "its folder country=… is not percent-encoded UTF-8"),
     ],
 )
 def test_folders_that_contradict_the_file_or_the_table_are_refused(
@@ -579,6 +581,17 @@ def test_folders_that_contradict_the_file_or_the_table_are_refused(
 
     assert rows == []
     assert said in message
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
+def test_a_folder_names_no_number_that_is_too_large_for_its_column(kind: pa.DataType) -> None:
+    """Arrow reads it as infinite."""
+    table = pa.schema([("x", kind)])
+
+    with pytest.raises(BadFile, match="its folder names a value of column x that is not of type"):
+        values_of("x=-1e400", table, "batch_id", "A")
+    assert values_of("x=-1e30", table, "batch_id", "A")["x"].as_py() == pytest.approx(-1e30)
+    assert values_of("x=-Infinity", table, "batch_id", "A")["x"].as_py() == float("-inf")
 
 
 @pytest.mark.parametrize("value", ["x" * 300, "\u00e9" * 100, "x" * 248])
