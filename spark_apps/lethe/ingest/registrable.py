@@ -263,20 +263,17 @@ def _check_folders(
         if not value.is_valid:
             differs = not column.all_null
         else:
-            plain = value.as_py() if pa.types.is_string(value.type) else _plain(value)
-            differs = column.all_null or (
-                plain is not None and column.lower is not None and not column.lower == column.upper == plain
-            )
+            is_other = column.lower is not None and not column.lower == column.upper == _plain(value)
+            differs = bool(column.nulls) or is_other
         if differs:
             raise BadFile("SchemaMismatch", f"column {name} holds another value than its folder names")
 
 
-def _plain(value: pa.Scalar) -> int | None:
-    """A value in Iceberg's units; None: its type has others."""
+def _plain(value: pa.Scalar) -> Any:
+    """A value as `ColumnStatistics` has it."""
     if pa.types.is_date32(value.type):
         return int(value.cast(pa.int32()).as_py())
-    is_whole = pa.types.is_integer(value.type) or pa.types.is_timestamp(value.type)
-    return int(value.cast(pa.int64()).as_py()) if is_whole else None
+    return int(value.cast(pa.int64()).as_py()) if pa.types.is_timestamp(value.type) else value.as_py()
 
 
 def _check_calendar(metadata: Any, columns: Mapping[int, ColumnStatistics], target: RegisterTarget) -> None:

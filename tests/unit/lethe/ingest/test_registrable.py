@@ -451,6 +451,30 @@ def test_a_registered_file_holds_what_its_folders_name(folders: str, rows: dict[
     assert judged(a_target(LongType()), {"c": [7, 7]}, folders="c=7").records == 2
 
 
+@pytest.mark.parametrize(
+    ("wanted", "file", "value", "other", "folders"),
+    [
+        (LongType(), pa.int64(), 7, 8, "c=7"),
+        (StringType(), pa.string(), "a/b", "b", "c=a%2Fb"),
+        (BooleanType(), pa.bool_(), True, False, "c=true"),
+        (DecimalType(5, 2), pa.decimal128(5, 2), Decimal("1.50"), Decimal("1.51"), "c=1.5"),
+        (DoubleType(), pa.float64(), 2.5, 3.5, "c=2.5"),
+        (DateType(), pa.date32(), DAY, date(2020, 2, 4), "c=2020-02-03"),
+        (TimestampType(), US, NOON, NOON.replace(hour=1), "c=2020-02-03 12%3A30%3A00"),
+    ],
+    ids=str,
+)
+def test_values_of_any_type_are_those_that_the_folders_name(
+    wanted: IcebergType, file: pa.DataType, value: Any, other: Any, folders: str
+) -> None:
+    target = a_target(wanted)
+
+    assert judged(target, column([value, value], file), folders=folders).records == 2
+    for values in ([other], [value, other], [value, None], [None]):
+        said = refused(target, column(values, file), folders=folders)
+        assert said == ("SchemaMismatch", "column c holds another value than its folder names")
+
+
 NAMED = Schema(
     NestedField(1, "v", LongType()),
     NestedField(2, "l", ListType(3, LongType())),
