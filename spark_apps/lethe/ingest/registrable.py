@@ -25,12 +25,14 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import IdentityTransform, VoidTransform
+from pyiceberg.transforms import IdentityTransform, TruncateTransform, VoidTransform
 from pyiceberg.types import (
     BinaryType,
     DateType,
     DoubleType,
     FloatType,
+    IntegerType,
+    LongType,
     NestedField,
     StringType,
     TimestampType,
@@ -142,7 +144,11 @@ class RegisterTarget:
     def transform_of(self, field: PartitionField) -> Callable[[Any], Any]:
         """The function of a partition field, from a value of its source column."""
         if field.field_id not in self._transforms:
-            self._transforms[field.field_id] = field.transform.transform(self.schema.find_type(field.source_id))
+            kind = self.schema.find_type(field.source_id)
+            transform = field.transform.transform(kind)
+            if isinstance(field.transform, TruncateTransform) and isinstance(kind, (IntegerType, LongType)):
+                transform = _wrapping(transform, 32 if isinstance(kind, IntegerType) else 64)
+            self._transforms[field.field_id] = transform
         return self._transforms[field.field_id]
 
     @cached_property
@@ -156,6 +162,15 @@ class RegisterTarget:
     def __getstate__(self) -> dict[str, Any]:
         """Without what follows from the fields: other processes find it again."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+def _wrapping(transform: Callable[[Any], Any], bits: int) -> Callable[[Any], Any]:
+    """A transform whose results wrap around, as those of Iceberg's Java library.
+
+    Truncated, the smallest numbers would be less than all numbers of their type. PyIceberg computes with numbers of any size.
+    """
+    half = 1 << (bits - 1)
+    return lambda value: (transform(value) + half) % (2 * half) - half
 
 
 def _batch_column_missing(file: Any, target: RegisterTarget) -> str | None:

@@ -412,6 +412,25 @@ def test_an_upper_bound_is_cut_to_a_text_above_it(text: str, upper: str | None) 
     assert mapped(found["lower-bounds"])[2] == text[:16].encode().hex().upper()
 
 
+@pytest.mark.parametrize(
+    ("wanted", "file", "bits"), [(IntegerType(), pa.int32(), 32), (LongType(), pa.int64(), 64)], ids=str
+)
+def test_the_smallest_numbers_are_in_the_partition_that_other_writers_put_them_in(
+    wanted: IcebergType, file: pa.DataType, bits: int
+) -> None:
+    """Truncated, they would be less than all numbers of the type, and no reader of the entry could hold the value."""
+    least = -(2 ** (bits - 1))
+    target = a_target(wanted, partition_by="truncate[10]")
+    written = target.spec.fields[0].transform.pyarrow_transform(wanted)(pa.array([least, least + 9], file)).to_pylist()
+
+    found = judged(target, column([least, least + 7], file))
+
+    assert json.loads(found.document)["partition"] == written[:1]
+    assert found.partition == f"3/[{written[0]}]"
+    assert json.loads(judged(target, column([least + 9], file)).document)["partition"] == written[1:]
+    assert refused(target, column([least, least + 8], file))[0] == "SpansPartitions"
+
+
 @pytest.mark.parametrize("value", ["x" * 300, "\u00e9" * 100])
 def test_a_partition_value_too_long_for_a_folder_is_refused(value: str) -> None:
     reason, message = refused(a_target(StringType(), partition_by="identity"), {"c": [value]})
