@@ -73,7 +73,8 @@ def _without(name: str, extensions: Iterable[str]) -> str:
 def _batch_id(encoded: str, named: str) -> str:
     try:
         batch_id = unquote(encoded, errors="strict")
-    except UnicodeDecodeError as e:
+        batch_id.encode()  # a name of a local file may have any bytes, which Python shows as halves of surrogate pairs
+    except UnicodeError as e:
         raise InputError("InvalidBatchId", f"{named} is not percent-encoded UTF-8") from e
     if not 1 <= len(batch_id) <= MAX_BATCH_ID_LENGTH:
         raise InputError("InvalidBatchId", f"{named} names a batch id of {len(batch_id)} characters, expected 1 to 256")

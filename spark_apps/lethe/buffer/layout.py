@@ -179,7 +179,7 @@ class Directories:
         try:
             batch_id = self.id_of(name)
         except InputError as e:
-            return NoBatch(name, e.message, table=any(is_table_metadata(o.key) for o in listed))
+            return NoBatch(_shown(name), e.message, table=any(is_table_metadata(o.key) for o in listed))
         remaining = iter(listed)
         objects = sorted(islice(remaining, OBJECTS_AT_MOST), key=lambda o: o.key)
         more = next(remaining, None)
@@ -188,6 +188,10 @@ class Directories:
         if more is not None:
             text = f"the folder {name[:80]!r} has more than {OBJECTS_AT_MOST} objects; divide it into several batches"
             return NoBatch(name, text, too_large=True)
+        if (unnamed := next((o.key for o in objects if _shown(o.key) != o.key), None)) is not None:
+            inner = unnamed.removeprefix(uri).lstrip("/")
+            text = f"the folder {name[:80]!r} has a file whose name is not UTF-8 ({inner[:80]!r}); rename the file"
+            return NoBatch(name, text)
         return BufferedBatch(
             id=batch_id,
             folder=uri,
@@ -202,7 +206,7 @@ class Directories:
         if _is_hidden(path) or not path or "/" in path:
             return None
         text = f"the file {path[:80]!r} is not a batch: with spec.buffer.layout {BufferLayout.DIRECTORY}, each folder is a batch"
-        return NoBatch(path, text, table=is_table_metadata(path))
+        return NoBatch(_shown(path), text, table=is_table_metadata(path))
 
 
 @dataclass(frozen=True)
@@ -231,14 +235,14 @@ class Files:
         """The batch of one file. NoBatch: a folder, a file of a table, or a name without a usable id."""
         if name.endswith("/"):
             text = f"the folder {name[:80]!r} is not a batch: with spec.buffer.layout {BufferLayout.FILE}, each file is a batch"
-            return NoBatch(name, text, table=any(is_table_metadata(o.key) for o in listed))
+            return NoBatch(_shown(name), text, table=any(is_table_metadata(o.key) for o in listed))
         (found,) = listed
         if is_table_metadata(name) or is_table_data(name):
-            return NoBatch(name, f"the file {name[:80]!r} {_TABLE}", table=True)
+            return NoBatch(_shown(name), f"the file {name[:80]!r} {_TABLE}", table=True)
         try:
             batch_id = self.id_of(name)
         except InputError as e:
-            return NoBatch(name, e.message)
+            return NoBatch(_shown(name), e.message)
         return BufferedBatch(
             id=batch_id,
             folder=uri,
@@ -291,6 +295,11 @@ def is_of_batch(key: str, root: str, layout: Layout) -> bool:
         return bool(layout.id_of(name))
     except InputError:
         return False
+
+
+def _shown(name: str) -> str:
+    """A name that can be stored as UTF-8: the same, unless a local file has other bytes in its name."""
+    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
 
 
 def _is_hidden(name: str) -> bool:

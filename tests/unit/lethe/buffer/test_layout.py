@@ -1,12 +1,16 @@
 """A listing of the buffer is cut into batches; what is none is named with its reason."""
 
+import json
+import os
 from pathlib import Path
 
 import pytest
 from lethe.buffer.layout import Directories, Files, Layout, folders_of, is_data
+from lethe.contract.settings import BufferLayout
+from lethe.ingest.shared_folders import open_buffer
 from lethe.storage.local_store import LocalStore
 
-from tests.support.buffers import Listing
+from tests.support.buffers import Listing, listing_of
 from tests.support.builders import NOW, ago, an_object, listed
 
 ROOT = "s3://lake/buffer"
@@ -191,3 +195,25 @@ def test_a_local_listing_names_files_below_the_uri_as_it_was_written(tmp_path: P
     assert found == [f"{uri}/{name}" for name in ("a#1", "b/x.parquet", "b/sub é/y", "c/_tmp/w")]
     assert f"{uri}/_hidden/z" in {o.key for o in LocalStore(uri).list(uri + slash)}
     assert list(LocalStore(uri).list(f"{uri}/nothing")) == []
+
+
+@pytest.mark.parametrize("layout", [BufferLayout.DIRECTORY, BufferLayout.FILE])
+def test_a_local_name_that_is_not_utf_8_hides_no_other_batch(tmp_path: Path, layout: BufferLayout) -> None:
+    """A file system takes any bytes. No ledger and no status can store such a name."""
+    names = {
+        BufferLayout.DIRECTORY: [b"batch_id=A/p", b"batch_id=B/p\xff", b"batch_id=C\xff/p", b"loose\xff"],
+        BufferLayout.FILE: [b"A.csv", b"B\xff.csv", b"C\xff/p"],
+    }[layout]
+    try:
+        for name in names:
+            file = tmp_path / os.fsdecode(name)
+            file.parent.mkdir(exist_ok=True)
+            file.touch()
+    except OSError:
+        pytest.skip("the file system accepts only UTF-8")
+
+    found = listing_of(open_buffer(f"file://{tmp_path}", "batch_id", {}, layout))
+
+    assert [(b.id, len(b.fingerprint)) for b in found.batches] == [("A", 64)]
+    assert len(found.invalid) == len(names) - 1
+    assert json.dumps(found.invalid, ensure_ascii=False).encode()
