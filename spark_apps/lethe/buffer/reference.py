@@ -44,6 +44,8 @@ def _problem(reference: object) -> str:
         return "the reference begins or ends with a blank"
     if any(c < " " or c == "\x7f" for c in reference):
         return "the reference has a control character"
+    if any("\ud800" <= c <= "\udfff" for c in reference):  # JSON can escape one, and no ledger can store it
+        return "the reference has half of a surrogate pair"
     return ""
 
 

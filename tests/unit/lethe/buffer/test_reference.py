@@ -33,7 +33,7 @@ def test_a_marker_names_the_run_that_was_written_into_it(reference: str) -> None
     assert reference_of(marker_of(reference)) == reference
 
 
-@pytest.mark.parametrize("reference", ["", " x", "x\n", "a\tb", "x" * 257, 7, ["x"]])
+@pytest.mark.parametrize("reference", ["", " x", "x\n", "a\tb", "x" * 257, "x\ud800", 7, ["x"]])
 def test_a_reference_that_cannot_be_typed_later_is_refused(reference: object) -> None:
     with pytest.raises(InputError) as caught:
         reference_of(json.dumps({"reference": reference}).encode())
