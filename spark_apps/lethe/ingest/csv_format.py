@@ -21,7 +21,7 @@ import pyarrow.csv as pa_csv
 
 from lethe.contract.settings import RFC_4180, CsvDialect
 from lethe.ingest.buffer_store import BadFile
-from lethe.ingest.exact_values import Flaw, kind_of
+from lethe.ingest.exact_values import Flaw, is_too_fine, kind_of, may_be_too_fine
 from lethe.ingest.json_format import zone_hint
 from lethe.ingest.text_blocks import BLOCK_BYTES, JoinedFiles, OpenedFile, TextFile, whole_lines
 
@@ -377,6 +377,9 @@ class _CsvReader:
         """
         if len(self._names) == 1:
             self._check_blank_lines(block)
+        decimals = [n for n, t in self._types.items() if pa.types.is_decimal(t)]
+        if decimals and may_be_too_fine(block):
+            self._check_decimals(block, decimals)
         rows = self._read(block, self._types) if block.strip(b"\r\n") else self._empty()
         if b"0x" in block or b"0X" in block:
             self._check_numbers(block, [n for n, t in self._types.items() if pa.types.is_integer(t)], _HEX)
@@ -445,6 +448,12 @@ class _CsvReader:
             return
         for name, texts in self._texts(block, names).items():
             self._refuse_first(name, pc.match_substring_regex(texts, pattern))
+
+    def _check_decimals(self, block: bytes, names: list[str]) -> None:
+        """Refuse decimals with more digits after the point than Arrow can read."""
+        for name, texts in self._texts(block, names).items():
+            fine = [text is not None and is_too_fine(text) for text in texts.to_pylist()]
+            self._refuse_first(name, pa.chunked_array([pa.array(fine, pa.bool_())]))
 
     def _check_infinity(self, block: bytes, rows: pa.Table, names: list[str]) -> None:
         """Refuse numbers that are too large for their type, which Arrow reads as infinite."""

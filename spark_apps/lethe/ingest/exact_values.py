@@ -42,6 +42,12 @@ _FIRST_DAY: Final = -719_162
 _LAST_DAY: Final = 2_932_896
 _DAY_MICROS: Final = 86_400_000_000
 
+_FRACTION_DIGITS_AT_MOST: Final = 38
+"""Of a decimal, and of what Arrow can convert to one."""
+_NUMBER: Final = re.compile(r"\s*[+-]?[0-9]*(?:\.([0-9]*))?(?:[eE]([+-]?)0*([0-9]{0,20}))?\s*")
+_NEGATIVE_EXPONENT: Final = re.compile(rb"[eE]-[0-9]")
+_FINE: Final = re.compile(rb"\.([0-9]{39})|(?:\.([0-9]*))?[eE]-0*([0-9]+)")
+
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 _FAILURES: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
@@ -212,6 +218,38 @@ def allow_microseconds(first: int, last: int) -> bool:
 def allow_seconds(first: int, last: int) -> bool:
     """Whether both timestamps are in these years. They are counted in seconds from 1970-01-01."""
     return allow_microseconds(first * 1_000_000, last * 1_000_000)
+
+
+def is_too_fine(text: str) -> bool:
+    """Whether a number has more digits after its point than any decimal. Arrow must not read it as one.
+
+    It would look up 10 to the power of the digits beyond the end of a table: the result is any number, or a crash.
+    """
+    number = _NUMBER.fullmatch(text)
+    if number is None:
+        return False
+    exponent = int(f"{number[2] or ''}{number[3] or 0}")
+    return len(number[1] or "") - exponent > _FRACTION_DIGITS_AT_MOST
+
+
+def may_be_too_fine(content: bytes) -> bool:
+    """Whether any part of a text may be such a number."""
+    has_exponents = (b"e-" in content or b"E-" in content) and _NEGATIVE_EXPONENT.search(content) is not None
+    return (has_exponents or _has_long_number(content)) and any(
+        digits or len(fraction) + int(exponent[:3]) > _FRACTION_DIGITS_AT_MOST or len(exponent) > len("999")
+        for digits, fraction, exponent in _FINE.findall(content)
+    )
+
+
+def _has_long_number(content: bytes) -> bool:
+    """Whether 39 digits may follow one another: then three of every 13th character do. Much faster than a pattern."""
+    are_digits = np.frombuffer(content, np.uint8)[::13] - np.uint8(ord("0")) < 10
+    return bool((are_digits[:-2] & are_digits[1:-1] & are_digits[2:]).any())
+
+
+def has_decimals(t: pa.DataType) -> bool:
+    """Whether the type is a decimal, or has one within."""
+    return pa.types.is_decimal(t) or any(has_decimals(f.type) for f in _fields(t))
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,21 @@ import pyarrow.json as pa_json
 from lethe.base.errors import Verdict
 from lethe.decoder.limits import TOO_COSTLY
 from lethe.ingest.buffer_store import BadFile
-from lethe.ingest.exact_values import converted_column, kind_of, shown
+from lethe.ingest.exact_values import (
+    converted_column,
+    has_decimals,
+    is_too_fine,
+    kind_of,
+    may_be_too_fine,
+    shown,
+)
 from lethe.ingest.text_blocks import BLOCK_BYTES, JoinedFiles, OpenedFile, TextFile, whole_lines
 
 _OBJECT: Final = re.compile(rb"^[ \t\r]*\{", re.MULTILINE)
 _LINE: Final = re.compile(rb"^[ \t\r]*[^ \t\r\n]", re.MULTILINE)
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
+_ESCAPED_NUMBER: Final = re.compile(rb"\\u00(?:2[eEdD]|3[0-9]|[46]5)")
+"""A point, a minus, a digit or an exponent as an escape: a decimal may have quotes."""
 _NO_BRACKETS: Final = bytes(b for b in range(256) if b not in b"[]{}\n")
 """All bytes but the brackets and the ends of lines."""
 
@@ -80,6 +89,7 @@ class _Columns:
         self.parse = pa_json.ParseOptions(
             explicit_schema=self.read, unexpected_field_behavior="ignore" if ignore_unknown else "infer"
         )
+        self.has_decimals = any(has_decimals(f.type) for f in self.read)
         # Those that are read with another type.
         self.parsed = [table.field(f.name) for f in self.read if table.field(f.name).type != f.type]
 
@@ -121,6 +131,8 @@ class _JsonLines:
         lines = self._checked_lines(block)
         if not lines:
             return None
+        if self._columns.has_decimals and (may_be_too_fine(block) or _ESCAPED_NUMBER.search(block)):
+            self._check_decimals(block)
         options = pa_json.ReadOptions(use_threads=False, block_size=len(block) + 1)
         try:
             # One batch. `read_json` would take longer.
@@ -158,6 +170,15 @@ class _JsonLines:
         if brackets > lines + self._file.nesting:
             self._check_depth(block)
         return lines
+
+    def _check_decimals(self, block: bytes) -> None:
+        """Refuse decimals with more digits after the point than Arrow can read."""
+        for row, line in enumerate((line for line in block.split(b"\n") if line.strip()), self._row):
+            if not (may_be_too_fine(line) or _ESCAPED_NUMBER.search(line)):
+                continue
+            problem = _line_problem(line, self._columns.table, self._columns.ignore_unknown)
+            if problem is not None:
+                raise BadFile(problem.reason, f"row {row}: {problem.message}")
 
     def _check_depth(self, block: bytes) -> None:
         """Arrow needs a level of its stack for each level of nesting."""
@@ -406,6 +427,8 @@ def _in_range(text: str, target: pa.DataType) -> bool:
     if pa.types.is_floating(target):
         with np.errstate(over="ignore"):
             return bool(np.isfinite(np.float32(text) if pa.types.is_float32(target) else np.float64(text)))
+    if is_too_fine(text):
+        return False
     try:
         pa.scalar(number, target)
     except (pa.ArrowException, ValueError):

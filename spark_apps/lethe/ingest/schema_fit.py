@@ -26,7 +26,7 @@ from pyiceberg.types import BinaryType, StringType
 from lethe.base.errors import InputError
 from lethe.iceberg.column_path import ColumnName, path_of, paths_of, values_at
 from lethe.ingest.buffer_store import BadFile, FileTask
-from lethe.ingest.exact_values import Flaw, as_column, exact, fits, kind_of, mismatch, promotes, shown
+from lethe.ingest.exact_values import Flaw, as_column, exact, fits, is_too_fine, kind_of, mismatch, promotes, shown
 from lethe.ingest.text_blocks import OpenedFile
 from lethe.uri import NAME_BYTES
 
@@ -194,6 +194,8 @@ def _parsed(text: str, column_type: pa.DataType) -> pa.Scalar | None:
     if pa.types.is_nested(column_type) or pa.types.is_binary(column_type):
         return None
     if pa.types.is_integer(column_type) and not re.fullmatch(r"[+-]?\d+", text):
+        return None
+    if pa.types.is_decimal(column_type) and is_too_fine(text):
         return None
     try:
         value = pa.scalar(text).cast(column_type)

@@ -583,6 +583,12 @@ def test_folders_that_contradict_the_file_or_the_table_are_refused(
     assert said in message
 
 
+@pytest.mark.parametrize("number", ["1e-41", "1e-999999999"])
+def test_a_folder_names_no_number_with_more_digits_than_any_decimal(number: str) -> None:
+    with pytest.raises(BadFile, match="its folder names a value of column x that is not of type"):
+        values_of(f"x={number}", pa.schema([("x", pa.decimal128(38, 2))]), "batch_id", "A")
+
+
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
 def test_a_folder_names_no_number_that_is_too_large_for_its_column(kind: pa.DataType) -> None:
     """Arrow reads it as infinite."""

@@ -316,3 +316,34 @@ def test_parts_that_were_compressed_one_by_one_are_all_read(tmp_path: Path) -> N
 
     assert read_one(tmp_path, "json", b"".join(map(gzip.compress, parts)), S) == ["a", "b"]
     assert read_one(tmp_path, "json", b"".join(map(bz2.compress, parts)), S) == ["a", "b"]
+
+
+@pytest.mark.parametrize("format_name", ["json", "csv"])
+@pytest.mark.parametrize(
+    "number",
+    ["1e-41", "9e-85", "-1.5E-0105", "1e-999999999", f"0.{'0' * 60}1", f"1.{'2' * 20}e-30"],
+    ids=lambda n: n[:14],
+)
+def test_a_number_with_more_digits_than_any_decimal_is_refused(tmp_path: Path, format_name: str, number: str) -> None:
+    """Arrow looks up the power of ten behind the end of its table, and stores another number, or crashes."""
+    lines = {
+        "json": ['{"y":2e-300,"x":15E-01}', f'{{"y":1e-300,"x":{number}}}'],
+        "csv": ["y,x", "2e-300,15E-01", f"1e-300,{number}"],
+    }[format_name]
+    schema = columns(x=DecimalType(38, 2), y="double")
+
+    rows, refused = read(tmp_path, format_name, "\n".join(lines).encode(), schema=schema)
+
+    assert rows == []
+    assert refused == [("SchemaMismatch", "row 1: column x holds a value that is not of type decimal(38,2)")]
+    accepted, _ = read(tmp_path, format_name, "\n".join(lines[:-1]).encode(), schema=schema)
+    assert [(r["x"], r["y"]) for r in accepted] == [(Decimal("1.50"), 2e-300)]
+
+
+@pytest.mark.parametrize("text", ["1e-41", r"1\u0065-41", r"0\u002e" + "0" * 40 + "1"])
+def test_such_a_number_is_refused_wherever_it_is_in_json(tmp_path: Path, text: str) -> None:
+    inner = StructType([StructField("l", ArrayType(DecimalType(9, 2)))])
+
+    found = read_one(tmp_path, "json", f'{{"x":{{"l":[1,"{text}"]}}}}'.encode(), inner)
+
+    assert found == "row 0: column x.l.element holds a value that is not of type decimal(9,2)"
