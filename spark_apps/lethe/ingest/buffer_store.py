@@ -191,7 +191,10 @@ def _denied(uri: str, error: Exception) -> Unread:
     Raises:
         BufferAway: For any other failure of the store.
     """
-    if isinstance(error, PermissionError) or (isinstance(error, StoreError) and error.code == DENIED):
+    # A folder is listed like a file if it could not be read.
+    if isinstance(error, PermissionError | IsADirectoryError) or (
+        isinstance(error, StoreError) and error.code == DENIED
+    ):
         return Unread("AccessDenied", "the store does not let this run read it; grant the run's credentials access")
     raise BufferAway(uri, error) from None
 

@@ -39,10 +39,28 @@ class LocalStore:
         self._root = Path(local_path(root)) if root else None
 
     def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
-        """List files by name, those of a folder before its subfolders. A folder that cannot be read counts as empty."""
+        """List files by name, those of a folder before its subfolders. If it cannot be read, there are none.
+
+        A subfolder that cannot be read is listed as if it were a file: it may have files, and who opens it learns that it cannot
+        be read. With `hidden=False`, those directly below the URI are left out, such as `lost+found` of a volume.
+        """
         # A path of text for each file, not a Path: making one takes longer than asking for the file's size.
         root, prefix = str(Path(local_path(uri))), uri.rstrip("/")
-        for folder, folders, files in os.walk(root):
+        unread: list[str] = []
+
+        def entries_of_unread() -> Iterator[ListedObject]:
+            for path in unread:
+                inner = path.removeprefix(root).strip("/")
+                if inner and (hidden or "/" in inner) and (entry := _listed(path, f"{prefix}/{inner}")):
+                    yield entry
+            unread.clear()
+
+        def on_error(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError | NotADirectoryError):  # it was not deleted meanwhile
+                unread.append(error.filename)
+
+        for folder, folders, files in os.walk(root, onerror=on_error):
+            yield from entries_of_unread()
             shown = hidden or folder != root
             folders[:] = sorted(f for f in folders if shown or not hidden_folder(f"{f}/", ""))
             below = folder.removeprefix(root).strip("/")
@@ -50,6 +68,7 @@ class LocalStore:
             for name in sorted(files):
                 if hidden_entries := _listed(f"{folder}/{name}", f"{parent}/{name}"):
                     yield hidden_entries
+        yield from entries_of_unread()
 
     def names(self, folder: str, prefix: str = "", at_most: int | None = None) -> Iterator[str]:
         """List names in no order. With `at_most`, look at up to 20 entries per name, and ignore an OSError."""

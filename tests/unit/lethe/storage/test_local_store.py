@@ -1,5 +1,6 @@
 """Local folders as stores: listed, created, deleted and written once, whatever happens beside it."""
 
+import errno
 import os
 import re
 import threading
@@ -12,6 +13,7 @@ from lethe.base.errors import InputError
 from lethe.base.names import batch_folder
 from lethe.base.objects import LockMode, Retention
 from lethe.buffer.layout import BufferedBatch, NoBatch
+from lethe.ingest.buffer_store import BufferedFiles, FileTask, Unread
 from lethe.ingest.shared_folders import open_buffer
 from lethe.ledger.tombstone import BlockerKind
 from lethe.search.object_versions import SurvivingObject, open_storage
@@ -258,3 +260,35 @@ def test_storage_without_an_object_lock_keeps_nothing_for_certain(tmp_path: Path
         write_once(f"file://{tmp_path}/r.json", b"1", IO, {}, Retention(LockMode.COMPLIANCE, 7))
 
     assert (refused.value.reason, list(tmp_path.iterdir())) == ("RecordNotRetained", [])
+
+
+def test_a_folder_within_a_batch_that_cannot_be_read_is_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its files the batch would be promoted as if it were whole."""
+    put(tmp_path, "A_1", "_SUCCESS", "p.parquet")
+    put(tmp_path, "B", "_SUCCESS", "p.parquet")
+    for folder in ("batch_id=A_1/day=1", "batch_id=A_1/day=2", "lost+found"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "p.parquet").write_text("x")
+    scandir = os.scandir
+
+    def denied(path: Any) -> Any:
+        if str(path).endswith(("day=2", "lost+found")):
+            raise PermissionError(errno.EACCES, "denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    buffer = open_buffer(f"file://{tmp_path}", "batch_id", {})
+    found = listing_of(buffer)
+
+    folder = f"file://{tmp_path}/batch_id=A_1"
+    assert {b.id: [o.key.removeprefix(f"{folder}/") for o in b.data_objects] for b in found.batches} == {
+        "A_1": ["day=1/p.parquet", "day=2", "p.parquet"],
+        "B": [f"file://{tmp_path}/batch_id=B/p.parquet"],
+    }
+    assert found.invalid == {}
+    assert buffer.folder("batch_id=A_1") == found.batches[0]
+    waits = BufferedFiles({}).open(FileTask("A_1", f"{folder}/day=2", 4096))
+    assert isinstance(waits, Unread)
+    assert waits.reason == "AccessDenied"
