@@ -11,7 +11,7 @@ from lethe.buffer.layout import BufferedBatch
 from lethe.buffer.reference import MARKER_BYTES_AT_MOST, reference_of
 from lethe.ingest.shared_folders import BufferClaims
 from lethe.ledger.ledger import BatchEntry, get_many
-from lethe.storage.object_store import ObjectStore
+from lethe.storage.object_store import DENIED, ObjectStore, StoreError
 
 _AT_ONCE: Final = 16
 
@@ -26,6 +26,8 @@ class NamedReferences:
     """Why the reference of a batch cannot be one, by batch id."""
     gone: frozenset[str] = frozenset()
     """Ids of batches whose marker was deleted after it was listed."""
+    denied: frozenset[str] = frozenset()
+    """Ids of batches whose marker these credentials may not read."""
 
 
 def read_references(store: ObjectStore, batches: Iterable[BufferedBatch]) -> NamedReferences:
@@ -37,14 +39,22 @@ def read_references(store: ObjectStore, batches: Iterable[BufferedBatch]) -> Nam
     references: dict[str, str] = {}
     invalid: dict[str, InputError] = {}
     gone: set[str] = set()
+    denied: set[str] = set()
 
     def read(marked: tuple[str, str]) -> bytes | None:
-        return store.read_range(marked[1], 0, MARKER_BYTES_AT_MOST + 1)
+        try:
+            return store.read_range(marked[1], 0, MARKER_BYTES_AT_MOST + 1)
+        except (StoreError, PermissionError) as e:
+            if isinstance(e, StoreError) and e.code != DENIED:
+                raise
+            denied.add(marked[0])
+            return None
 
     marked = ((b.id, b.marker.key) for b in batches if b.marker is not None and b.marker.size)
     for (batch_id, _), content in ahead(read, marked, _AT_ONCE):
         if content is None:
-            gone.add(batch_id)
+            if batch_id not in denied:
+                gone.add(batch_id)
             continue
         try:
             reference = reference_of(content)
@@ -53,7 +63,7 @@ def read_references(store: ObjectStore, batches: Iterable[BufferedBatch]) -> Nam
             continue
         if reference is not None:
             references[batch_id] = reference
-    return NamedReferences(references, invalid, frozenset(gone))
+    return NamedReferences(references, invalid, frozenset(gone), frozenset(denied))
 
 
 def find_waiting(
@@ -80,7 +90,11 @@ def find_waiting(
         marked = [b for b in piece if isinstance(b, BufferedBatch) and b.marker is not None and b.marker.size]
         known = get_many(batches, [b.id for b in marked])
         waiting = [b for b in marked if b.id not in known or not known[b.id].blocks_promotion]
-        for batch_id, reference in read_references(buffer.store, waiting).references.items():
+        named = read_references(buffer.store, waiting)
+        for batch in waiting:
+            if batch.id in named.denied and batch.marker is not None:  # it may be one of them
+                raise StoreError(batch.marker.key, DENIED)
+        for batch_id, reference in named.references.items():
             if reference in references:
                 found.setdefault(reference, set()).add(batch_id)
     return found

@@ -56,6 +56,7 @@ NAMES_KEPT = 1000
 NOT_THERE: Final = (
     f"are not in the buffer, have no {names.SUCCESS_MARKER} or have the same id as another folder or file there"
 )
+MARKER_DENIED: Final = f"have a {names.SUCCESS_MARKER} that the store does not let this run read (AccessDenied)"
 NO_DATA: Final = f"have {names.SUCCESS_MARKER} but no data file yet"
 
 
@@ -309,9 +310,9 @@ def gather(
     unusable = _mixed(context, whole, selected.entries)
     named = _references(context, [b for i, b in whole.items() if i not in unusable])
     unusable |= {i: JudgedBatch(e.verdict, whole[i].data_objects) for i, e in named.invalid.items()}
-    missing |= dict.fromkeys(sorted(named.gone), NOT_THERE)
+    missing |= dict.fromkeys(sorted(named.gone), NOT_THERE) | dict.fromkeys(sorted(named.denied), MARKER_DENIED)
     context.step("after-list")
-    usable = {i: b for i, b in whole.items() if i not in unusable and i not in named.gone}
+    usable = {i: b for i, b in whole.items() if i not in unusable and i not in missing}
     return GatheredBatches(usable, missing, unusable, selected, named.references)
 
 
