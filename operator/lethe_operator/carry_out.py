@@ -60,11 +60,12 @@ class Sweeps:
     """Deletes promoted batches from buffers in threads, one for each Dataset.
 
     A store is asked about each object before it is deleted, which takes up to a minute for as many as one listing finds. No
-    reconcile waits for that, so runs and Restatements do not.
+    reconcile waits for that, so runs and Restatements do not. `start` calls a function, in a thread of its own unless it says
+    otherwise.
     """
 
-    def __init__(self) -> None:
-        self._threads = Threads("sweep")
+    def __init__(self, start: Callable[[Callable[[], None]], None] | None = None) -> None:
+        self._start = start or Threads("sweep").start
         self._lock = threading.Lock()
         self._sweeping: set[str] = set()
 
@@ -94,7 +95,7 @@ class Sweeps:
                 with self._lock:
                     self._sweeping.discard(name)
 
-        self._threads.start(run)
+        self._start(run)
         return True
 
 

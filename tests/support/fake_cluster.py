@@ -10,6 +10,7 @@ from typing import Any
 from lethe.kube import WATCHED, AlreadyExists, Conflict, Document, ListPage, NotFound
 from lethe_local.api.objects import matches
 from lethe_local.api.patches import merged
+from lethe_operator.carry_out import Sweeps
 from lethe_operator.cluster.client import SPARK_APPLICATIONS, ResourceKind
 from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.dataset.tables import TableReader
@@ -167,8 +168,9 @@ def watched(cluster: FakeCluster) -> WatchedObjects:
 def an_operator(
     client: "FakeCluster | Client", tables: TableReader | None = None, settings: Settings | None = None, **more: Any
 ) -> Reconciler:
-    """One that has just been started: it remembers nothing, and has listed everything."""
+    """One that has just been started: it remembers nothing, and has listed everything. It deletes objects before it goes on."""
     server = client.server if isinstance(client, Client) else client
+    more.setdefault("sweeps", Sweeps(start=lambda sweep: sweep()))
     return Reconciler(client, watched(server), tables or TableReader(), settings or Settings(), **more)  # type: ignore[arg-type]
 
 

@@ -116,12 +116,12 @@ def test_an_engineer_plans_a_revert_looks_at_the_plan_and_applies_it(someone: Op
 def test_what_the_api_server_rejects_is_said_beside_the_form(someone: OpenBrowser) -> None:
     me: Person = someone("editor")
     me.open(f"{D}/restate?operation=Revert&batch=A")
-    me.page.get_by_label("Name", exact=True).fill("No_Kubernetes_Name")
+    me.page.get_by_label("Name", exact=True).fill("no..name")
     me.page.get_by_role("button", name="Apply").click()
 
     expect(me.page.get_by_role("alert")).to_contain_text("RFC 1123")
     me.complaints.clear()  # the browser reports the 422
-    assert me.page.get_by_label("Name", exact=True).input_value() == "No_Kubernetes_Name"
+    assert me.page.get_by_label("Name", exact=True).input_value() == "no..name"
 
 
 def test_an_engineer_approves_a_vacuum_by_its_plan(someone: OpenBrowser, site: Site) -> None:

@@ -9,6 +9,7 @@ from lethe.base import names
 from lethe.base.objects import BufferedObject
 from lethe.ingest.shared_folders import BufferClaims
 from lethe.kube import DATASETS
+from lethe_operator.carry_out import Sweeps
 from lethe_operator.cluster.queue import Key
 from pyspark.sql import SparkSession
 
@@ -32,9 +33,7 @@ def a_cluster(story: Story, layout: str = "Directory") -> FakeCluster:
 def reconcile(story: Story, layout: str = "Directory") -> list[str]:
     """Let an operator act. The objects that it reports."""
     server = a_cluster(story, layout)
-    operator = an_operator(server)
-    operator(Key("Dataset", "air", story.name))
-    wait_until(lambda: operator.sweeps.under_way == 0, 30)
+    an_operator(server)(Key("Dataset", "air", story.name))
     reported = server.get(DATASETS, "air", story.name)["status"]["buffer"].get("invalidFolders", ())
     return sorted(i["folder"].rpartition(f"{story.name}/")[2] for i in reported)
 
@@ -60,7 +59,7 @@ def test_no_reconcile_waits_for_the_deletion_of_what_was_promoted(
         return delete(buffer, objects)
 
     monkeypatch.setattr(BufferClaims, "delete", slow)
-    operator = an_operator(a_cluster(story))
+    operator = an_operator(a_cluster(story), sweeps=Sweeps())
 
     for _ in range(2):
         operator(Key("Dataset", "air", story.name))
