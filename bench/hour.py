@@ -8,7 +8,6 @@ come back. Needs a cluster with Lethe: `make bench-hour` sets up one of its own.
 """
 
 import base64
-import io
 import json
 import os
 import random
@@ -24,19 +23,17 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import lethe
-import pyarrow.parquet as pq
 from lethe import tracing
-from lethe.base import names
-from lethe.kube import DATASETS, PODS, VACUUM_POLICIES, NotFound
+from lethe.kube import PODS, VACUUM_POLICIES, NotFound
 from lethe_operator.cluster.client import ResourceKind
 
 from bench import cluster, producer
 from bench.cluster import NAMESPACE, SYSTEM, Object, Site, costs
-from bench.operator_parts import folder_of
+from bench.operator_parts import Content, content_of, create_dataset, put_numbered
 from bench.report import MIB, Cell, Goal, Part, Shares, View, goal, percentile, results_of
 from bench.restatements import Endings, Subject, alone, latencies
 from bench.runner import Suite, program, sizes
-from bench.stream import stages_of
+from bench.stream import shares_of, stages_of
 from bench.timing import say
 from tests.support.trace_collector import ReceivedSpan, spans_of
 
@@ -78,30 +75,13 @@ COMMITTED_WITHIN_SECONDS: Final = 4.0
 RUN, VACUUM = "run Consolidation", "run Vacuum"
 
 
-@dataclass(frozen=True)
-class Content:
-    """A file of a batch."""
-
-    data: bytes
-    rows: int
-
-
-def contents() -> list[Content]:
-    found = []
-    for number in range(DISTINCT):
-        table, sink = producer.rows_of(number), io.BytesIO()
-        pq.write_table(table, sink)
-        found.append(Content(sink.getvalue(), table.num_rows))
-    return found
-
-
 @dataclass
 class Deliveries:
     """Producers, in a thread, whose batches have the numbers from 0."""
 
     subject: Subject
     ahead: int
-    of: Sequence[Content] = field(default_factory=contents)
+    of: Sequence[Content] = field(default_factory=lambda: [content_of(n) for n in range(DISTINCT)])
     delivered: int = 0
     promoted: int = 0
 
@@ -113,13 +93,8 @@ class Deliveries:
             if numbers.stop - self.promoted > self.ahead:
                 time.sleep(LOOK_EVERY_SECONDS)
                 continue
-            put = self.subject.site.put_all
-            put((f"{self._folder(n)}/part-0.parquet", self.of[n % DISTINCT].data) for n in numbers)
-            put((f"{self._folder(n)}/{names.SUCCESS_MARKER}", b"") for n in numbers)
+            put_numbered(self.subject, numbers, lambda n: self.of[n % DISTINCT])
             self.delivered = numbers.stop
-
-    def _folder(self, number: int) -> str:
-        return folder_of(self.subject, number)
 
     def wrong(self, reverted: Mapping[str, int]) -> str:
         """Count the rows of each batch that is left. Returns: the difference; empty if there is none."""
@@ -209,13 +184,7 @@ def hour(site: Site, scale: HourScale) -> dict[str, Any]:
 
 
 def _begin(site: Site, subject: Subject, scale: HourScale) -> None:
-    create = {"schema": producer.SCHEMA, "partitionBy": [producer.PARTITION]}
-    spec = {
-        "table": {"catalog": "main", "name": subject.table, "create": create},
-        "batchColumn": producer.BATCH_COLUMN,
-        "buffer": {"uri": subject.buffer, "retentionSeconds": RETENTION_SECONDS},
-    }
-    site.create(DATASETS, subject.name, spec, {"bench": subject.name})
+    create_dataset(subject, retentionSeconds=RETENTION_SECONDS)
     policy = {
         "datasetSelector": {"matchLabels": {"bench": subject.name}},
         "triggers": {"activeTombstones": scale.vacuum_at},
@@ -341,11 +310,7 @@ def _remove(site: Site) -> None:
     for kind in (PODS, SERVICES):
         with suppress(NotFound):
             site.kube.delete(kind, NAMESPACE, COLLECTOR)
-    cluster.until(lambda: _is_gone(site), "the collector of traces was not deleted")
-
-
-def _is_gone(site: Site) -> bool:
-    return site.get(PODS, COLLECTOR) is None
+    cluster.until(lambda: site.get(PODS, COLLECTOR) is None, "the collector of traces was not deleted")
 
 
 # --- the report ------------------------------------------------------------------------------------------------------
@@ -367,9 +332,7 @@ def progress(site: Site, _: HourScale) -> dict[str, Any]:
 
 def stages(site: Site, _: HourScale) -> dict[str, Any]:
     """Where the time of the consolidations went, by their traces."""
-    found = json.loads(_file(site, "stages").read_text())
-    every = sum(found.values())
-    return {"results": [{"stage": s, "seconds": round(v, 1), "share": round(v / every, 3)} for s, v in found.items()]}
+    return shares_of(json.loads(_file(site, "stages").read_text()))
 
 
 def goals(parts: Mapping[str, Part]) -> list[Goal]:

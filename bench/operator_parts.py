@@ -2,7 +2,7 @@
 
 import io
 import time
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -404,13 +404,7 @@ def consolidation(site: Site, scale: OperatorScale) -> dict[str, Any]:
     subject = Subject(site, "bench-files")
     subject.clean()
     rows = _fill(subject, scale.small_files)
-    create = {"schema": producer.SCHEMA, "partitionBy": [producer.PARTITION]}
-    spec = {
-        "table": {"catalog": "main", "name": subject.table, "create": create},
-        "batchColumn": producer.BATCH_COLUMN,
-        "buffer": {"uri": subject.buffer},
-    }
-    site.create(DATASETS, subject.name, spec, {"bench": subject.name})
+    create_dataset(subject)
     seconds = subject.await_promoted(scale.small_files, PROMOTED_WITHIN_SECONDS)
     result = {
         "files": scale.small_files,
@@ -427,25 +421,54 @@ def consolidation(site: Site, scale: OperatorScale) -> dict[str, Any]:
 def _fill(subject: Subject, count: int) -> int:
     """Put batches into the buffer, as their producers would. Returns: the number of their rows."""
     say(f"  {count:,} small files")
+    return sum(
+        put_numbered(subject, range(first, min(first + AT_ONCE, count)), content_of)
+        for first in range(0, count, AT_ONCE)
+    )
+
+
+@dataclass(frozen=True)
+class Content:
+    """The file of a batch."""
+
+    data: bytes
+    rows: int
+
+
+def content_of(number: int) -> Content:
+    batch, sink = producer.rows_of(number), io.BytesIO()
+    pq.write_table(batch, sink)
+    return Content(sink.getvalue(), batch.num_rows)
+
+
+def put_numbered(subject: Subject, numbers: Sequence[int], content: Callable[[int], Content]) -> int:
+    """Put batches into the buffer, the files before the markers. Returns: the number of their rows."""
     rows = 0
 
-    def objects(first: int) -> Iterator[tuple[str, bytes]]:
+    def objects() -> Iterator[tuple[str, bytes]]:
         nonlocal rows
-        for number in range(first, min(first + AT_ONCE, count)):
-            batch = producer.rows_of(number)
-            rows += batch.num_rows
-            sink = io.BytesIO()
-            pq.write_table(batch, sink)
-            yield f"{folder_of(subject, number)}/part-0.parquet", sink.getvalue()
+        for number in numbers:
+            file = content(number)
+            rows += file.rows
+            yield f"{_folder(subject, number)}/part-0.parquet", file.data
 
-    for first in range(0, count, AT_ONCE):
-        subject.site.put_all(objects(first))
-        numbers = range(first, min(first + AT_ONCE, count))
-        subject.site.put_all((f"{folder_of(subject, n)}/{names.SUCCESS_MARKER}", b"") for n in numbers)
+    subject.site.put_all(objects())
+    subject.site.put_all((f"{_folder(subject, n)}/{names.SUCCESS_MARKER}", b"") for n in numbers)
     return rows
 
 
-def folder_of(subject: Subject, number: int) -> str:
+def create_dataset(subject: Subject, **buffer: Any) -> None:
+    """A Dataset of a producer's batches, with default settings but for these of its buffer."""
+    create = {"schema": producer.SCHEMA, "partitionBy": [producer.PARTITION]}
+    spec = {
+        "table": {"catalog": "main", "name": subject.table, "create": create},
+        "batchColumn": producer.BATCH_COLUMN,
+        "buffer": {"uri": subject.buffer, **buffer},
+    }
+    subject.site.create(DATASETS, subject.name, spec, {"bench": subject.name})
+
+
+def _folder(subject: Subject, number: int) -> str:
     return f"{subject.buffer}/{batch_folder(producer.BATCH_COLUMN, producer.batch_id(number))}"
 
 

@@ -68,7 +68,11 @@ def local(lake: Lake, scale: ConsolidationScale) -> dict[str, Any]:
 
 def stages(lake: Lake, _: ConsolidationScale) -> dict[str, Any]:
     """Where the time of `local` went, by its traces."""
-    found = json.loads(_stages_file(lake).read_text())
+    return shares_of(json.loads(_stages_file(lake).read_text()))
+
+
+def shares_of(found: Mapping[str, float]) -> dict[str, Any]:
+    """The result of a part that shows seconds by stage, as `stages_of` finds them. Pure."""
     every = sum(found.values())
     return {"results": [{"stage": s, "seconds": round(v, 1), "share": round(v / every, 3)} for s, v in found.items()]}
 
