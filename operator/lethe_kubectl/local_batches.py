@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lethe.base.errors import InputError
-from lethe.base.names import MAX_BATCH_ID_LENGTH, batch_id_of_file, batch_id_of_folder
+from lethe.base.names import MAX_BATCH_ID_LENGTH, batch_id_of_file, batch_id_of_folder, lines_of
 from lethe.buffer.upload import LocalFile, data_files
 from lethe.contract.settings import BufferLayout
 
@@ -153,7 +153,7 @@ def _csv_lines(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _json_lines(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(lines_of(text), 1):
         if not line.strip():
             continue
         try:

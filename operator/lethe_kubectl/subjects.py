@@ -134,7 +134,7 @@ def named_identities(words: Sequence[str]) -> tuple[NamedIdentity, ...]:
 
 
 def values_of(identities: Sequence[NamedIdentity], content: str | None) -> dict[str, str]:
-    """The values of each identity, one per line. Only LF or CR LF ends a line: other line separators are part of a value.
+    """The values of each identity, one per line, as `lines_of` divides them.
 
     Args:
         identities: Of the command line.
@@ -151,8 +151,7 @@ def values_of(identities: Sequence[NamedIdentity], content: str | None) -> dict[
     if content is None and wanted:
         raise click.UsageError(f"--subject {wanted[0]} needs --values or --values-from.")
     lines: dict[str, list[str]] = {i.name: [i.value] if i.value is not None else [] for i in identities}
-    for number, ended in enumerate((content or "").split("\n"), 1):
-        line = ended.removesuffix("\r")
+    for number, line in enumerate(names.lines_of(content or ""), 1):
         if not line.strip():
             continue
         name, text = (wanted[0], line) if len(wanted) == 1 else line.split("=", 1) if "=" in line else ("", "")

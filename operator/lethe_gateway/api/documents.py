@@ -170,12 +170,10 @@ class RequestBody(ApiModel):
 def _as_sent(spec: Any, parse: core_schema.ValidatorFunctionWrapHandler) -> Any:
     """What was sent and can be parsed. The API server reads all of it, also fields that this version does not know."""
     parse(spec)
+    # The API server would replace half of a surrogate pair, and name another batch.
     try:
         json.dumps(spec, ensure_ascii=False, allow_nan=False).encode()
-    except (
-        ValueError,
-        RecursionError,
-    ):  # the API server would replace half of a surrogate pair, and name another batch
+    except (ValueError, RecursionError):
         raise ValueError("expected texts without halves of surrogate pairs, and no NaN or infinite numbers") from None
     return spec
 

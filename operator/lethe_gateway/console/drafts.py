@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from lethe.base.names import lines_of
 from lethe.contract.settings import Operation
 from lethe_operator.resources import manifests
 from lethe_operator.resources.manifests import Note
@@ -139,8 +140,8 @@ def _ids(form: Mapping[str, Sequence[str]], errors: dict[str, str]) -> tuple[str
 
 
 def _lines(typed: str) -> Iterator[str]:
-    """The lines that are not blank. Only LF or CR LF ends a line, because other line separators may be part of an id."""
-    return (line.strip() for line in typed.split("\n") if line.strip())
+    """The lines that are not blank."""
+    return (line.strip() for line in lines_of(typed) if line.strip())
 
 
 _RECORDS: Final[Mapping[str, str]] = {

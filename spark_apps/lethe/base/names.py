@@ -1,4 +1,4 @@
-"""Names that Lethe writes into tables, buffers and Kubernetes, ids, patterns of names, and misspelt names. Pure.
+"""Names that Lethe writes into tables, buffers and Kubernetes, ids and lists of them, patterns of names, misspelt names. Pure.
 
 The names are summary keys, table properties, folders and files. In a pattern of a chart or a boundary, * matches any characters;
 all other characters match themselves.
@@ -244,3 +244,11 @@ def unknown(what: str, name: str, known: Iterable[str], inside: str = "") -> str
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a list of ids or values that somebody writes, one per line.
+
+    Only LF or CR LF ends a line. Other line separators, such as U+2028, may be part of an id or a value.
+    """
+    return [line.removesuffix("\r") for line in text.split("\n")]

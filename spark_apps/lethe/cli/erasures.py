@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from lethe.base.errors import InputError
+from lethe.base.names import lines_of
 from lethe.cli.evidence import (
     GivenEvidence,
     ListedErasure,
@@ -302,10 +303,10 @@ def _values(content: bytes, path: str) -> list[str]:
         InputError: InvalidValues.
     """
     try:
-        lines = content.decode("utf-8-sig").split("\n")
+        lines = lines_of(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise InputError("InvalidValues", f"{path} is not UTF-8 text.") from None
-    values = sorted({line.removesuffix("\r") for line in lines if line.strip()})
+    values = sorted({line for line in lines if line.strip()})
     if not values:
         raise InputError("InvalidValues", f"{path} contains no values. Write one value per line.")
     return values

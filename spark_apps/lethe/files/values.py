@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
 from lethe.base.errors import InputError
+from lethe.base.names import lines_of
 
 MAX_VALUES: Final = 100_000
 Value: TypeAlias = str | int | Decimal | UUID
@@ -148,8 +149,7 @@ def parse_values(content: bytes, kind: ValueKind, column: str, where: str, done:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError("InvalidValues", f"{where} are not UTF-8 text. Nothing was {done}.") from None
-    lines = [(n, line.removesuffix("\r")) for n, line in enumerate(text.split("\n"), 1)]
-    numbered_lines = [(n, line) for n, line in lines if line.strip()]
+    numbered_lines = [(n, line) for n, line in enumerate(lines_of(text), 1) if line.strip()]
     if not numbered_lines:
         raise InputError("InvalidValues", f"{where} are empty. Write one value per line. Nothing was {done}.")
     if len(numbered_lines) > MAX_VALUES:

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from lethe.base.errors import InputError, LedgerError, TableError, Verdict
-from lethe.base.names import MAX_BATCH_ID_LENGTH
+from lethe.base.names import MAX_BATCH_ID_LENGTH, lines_of
 from lethe.contract.result import AffectedFiles, RequestResult
 from lethe.contract.run import RestatementRequest
 from lethe.contract.settings import Operation
@@ -136,8 +136,7 @@ def parse_ids(content: bytes, where: str) -> IdList:
     except UnicodeDecodeError as e:
         raise _invalid(where, f"the list is not UTF-8 at byte {e.start}") from None
     ids: dict[str, None] = {}
-    for number, line in enumerate(text.split("\n"), 1):
-        batch_id = line.removesuffix("\r")
+    for number, batch_id in enumerate(lines_of(text), 1):
         if not batch_id:
             continue
         if len(batch_id) > MAX_BATCH_ID_LENGTH:

@@ -44,6 +44,12 @@ CSV = "batch,folder,file\na,x,\nb,,one.csv\nb,,/abs/two.csv\n"
 JSON = '{"batch": "a", "folder": "x"}\n\n{"batch": "b", "files": ["one.csv", "/abs/two.csv"]}\n'
 
 
+def test_a_line_of_json_may_hold_other_line_separators() -> None:
+    (batch,) = batches_of_manifest('{"batch": "a\u2028b", "folder": "x"}\r\n', BASE)
+
+    assert batch == LocalBatch("a\u2028b", BASE / "x")
+
+
 @pytest.mark.parametrize("text", [CSV, JSON], ids=["csv", "json"])
 def test_a_manifest_names_folders_and_files(text: str) -> None:
     assert batches_of_manifest(text, BASE) == [
