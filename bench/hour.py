@@ -56,7 +56,7 @@ class HourScale:
 SCALES: Final = sizes(
     HourScale,
     minutes=(2, 10, 60),
-    ahead=(200, 5_000, 50_000),
+    ahead=(200, 5_000, 20_000),
     reverts_per_minute=(10, 6, 6),
     vacuum_at=(5, 20, 60),
     driver_memory=("", "", ""),

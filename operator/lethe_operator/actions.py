@@ -6,7 +6,6 @@ from datetime import datetime
 from enum import StrEnum
 
 from lethe.base.errors import Verdict
-from lethe.base.objects import BufferedObject
 from lethe.contract.run import RunSpec
 from lethe.contract.status import DatasetStatus, PolicyDataset, RestatementStatus
 from lethe.guards.claim import Owner
@@ -80,8 +79,8 @@ class Actions:
     """Attempts that the warm driver is to stop."""
     start_warm_drivers: Mapping[WarmEngine, tuple[SecretFile, ...]] = field(default_factory=dict)
     """Warm drivers of the namespace to start, for runs that they have received; with the Secrets that these runs need."""
-    sweep: tuple[BufferedObject, ...] = ()
-    """Objects to delete from the buffer, if `owner` holds its claim."""
+    sweep: bool = False
+    """Delete from the buffer what retention allows, if `owner` holds its claim."""
     owner: Owner | None = None
     """As whom the Dataset claims its buffer; None: delete nothing."""
     delete_jobs: tuple[str, ...] = ()

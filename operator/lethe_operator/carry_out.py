@@ -2,7 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -10,8 +11,9 @@ from typing import Any, Final
 
 from lethe import tracing
 from lethe.base.errors import Verdict
-from lethe.base.objects import BufferedObject
-from lethe.buffer.digest import BufferDigest
+from lethe.buffer.digest import BufferDigest, pieces
+from lethe.buffer.layout import BufferedBatch
+from lethe.buffer.promotion import plan_sweep
 from lethe.contract.result import span_attributes
 from lethe.contract.run import DatasetRef
 from lethe.contract.status import PolicyDataset
@@ -19,6 +21,7 @@ from lethe.guards.claim import Holder, Owner, holder_of, rejected
 from lethe.iceberg import catalogs
 from lethe.ingest.shared_folders import Adopted, open_buffer, take_claim
 from lethe.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, VACUUM_POLICIES, Kube, KubeError, NotFound
+from lethe.ledger.ledger import BatchEntry, get_many
 
 from lethe_operator.actions import Actions, Event, Launch
 from lethe_operator.cluster import status
@@ -54,12 +57,14 @@ SOON = timedelta(seconds=1)
 
 # Buffers from which objects are deleted at the same time.
 SWEEPS_AT_ONCE: Final = 8
+# A sweep ends then: its ledger may have been rolled back meanwhile. The next listing finds what is left.
+SWEEP_SECONDS: Final = 60.0
 
 
 class Sweeps:
     """Deletes promoted batches from buffers in threads, one for each Dataset.
 
-    A store is asked about each object before it is deleted, which takes up to a minute for as many as one listing finds. No
+    A sweep lists the buffer again, piece by piece, and deletes what has expired of one piece before it lists the next. No
     reconcile waits for that, so runs and Restatements do not. `start` calls a function, in a thread of its own unless it says
     otherwise.
     """
@@ -75,12 +80,16 @@ class Sweeps:
         with self._lock:
             return len(self._sweeping)
 
-    def begin(self, dataset: Dataset, objects: tuple[BufferedObject, ...], owner: Owner, adopted: Adopted) -> bool:
-        """Delete the objects after their retention, from a buffer that the Dataset has claimed.
+    def begin(
+        self, dataset: Dataset, entries: Mapping[str, BatchEntry], owner: Owner, adopted: Adopted, now: datetime
+    ) -> bool:
+        """Delete the objects of batches whose retention has passed, from a buffer that the Dataset has claimed.
+
+        Args:
+            entries: The batches of the ledger. Only the sweep uses them.
 
         Returns:
-            False, if the Dataset's last objects are still being deleted, or those of many others. The next listing finds what
-            is left.
+            False, if the Dataset's buffer is still being swept, or those of many others. The next listing finds what is left.
         """
         name = dataset.meta.full_name
         with self._lock:
@@ -90,7 +99,7 @@ class Sweeps:
 
         def run() -> None:
             try:
-                _sweep(dataset, objects, owner, adopted)
+                _sweep(dataset, entries, owner, adopted, now)
             finally:
                 with self._lock:
                     self._sweeping.discard(name)
@@ -112,6 +121,8 @@ class Effects:
     dataset_objects: DatasetObjects
     """Where it is remembered which rights of runs exist."""
     sweeps: Sweeps
+    entries: Callable[[str], Mapping[str, BatchEntry]]
+    """Returns the batches in the ledger of a Dataset, as `namespace/name`, for another thread."""
 
 
 @dataclass
@@ -174,7 +185,7 @@ def carry_out(
         unshown.append(failed)
     status.post(kube, namespace, (*actions.events, *started.events, *signed.events), uids)
     if actions.sweep and actions.owner is not None:
-        effects.sweeps.begin(dataset, actions.sweep, actions.owner, _adopted(world))
+        effects.sweeps.begin(dataset, effects.entries(dataset.meta.full_name), actions.owner, _adopted(world), now)
     if not unshown:
         attempt(lambda: _drop_keys(kube, dataset, actions.drop_keys), failures)
         attempts = {a.job: a for r in world.runs for a in r.attempts}
@@ -345,7 +356,7 @@ def _adopted(world: Observation) -> Adopted:
     return Adopted(buffer.unrelated, buffer.unrelated_names) if isinstance(buffer, BufferDigest) else Adopted()
 
 
-def _sweep(dataset: Dataset, objects: tuple[BufferedObject, ...], owner: Owner, adopted: Adopted) -> None:
+def _sweep(dataset: Dataset, entries: Mapping[str, BatchEntry], owner: Owner, adopted: Adopted, now: datetime) -> None:
     try:
         properties = catalogs.properties(dataset.spec.table.catalog)
         spec = dataset.spec
@@ -354,7 +365,16 @@ def _sweep(dataset: Dataset, objects: tuple[BufferedObject, ...], owner: Owner, 
             log.warning("%s: %s", dataset.meta.full_name, rejected(claim, spec.buffer.uri))
             return
         buffer = open_buffer(spec.buffer.uri, spec.batch_column, properties, spec.buffer.layout)
-        gone = buffer.delete(objects)
-        log.info("%s: deleted %d of %d objects from the buffer", dataset.meta.full_name, gone, len(objects))
+        found = gone = 0
+        until = time.monotonic() + SWEEP_SECONDS
+        for piece in pieces(buffer.folders(lambda: None)):
+            if time.monotonic() > until:
+                break
+            batches = [b for b in piece if isinstance(b, BufferedBatch)]
+            known = get_many(entries, [b.id for b in batches])
+            planned = plan_sweep(batches, known, spec.buffer.retention_seconds, now)
+            found += len(planned.delete)
+            gone += buffer.delete(planned.delete)
+        log.info("%s: deleted %d of %d objects from the buffer", dataset.meta.full_name, gone, found)
     except Exception as e:
         log.warning("%s: cleaning up the buffer failed: %s", dataset.meta.full_name, type(e).__name__)

@@ -198,7 +198,9 @@ class Reconciler:
             numbers["lethe_listing_pause_seconds"] = pause
         self.metrics.show(key.namespace, key.name, status_now, numbers, batches)
         jobs = partial(vacuum_jobs, self.objects)
-        effects = Effects(self.kube, self.settings, self.places, jobs, self.dataset_objects, self.sweeps)
+        effects = Effects(
+            self.kube, self.settings, self.places, jobs, self.dataset_objects, self.sweeps, self.tables.entries
+        )
         again = carry_out(effects, found.dataset, found.world, actions, now)
         runs_before, runs_now = found.dataset.status.runs or (), status_now.runs or ()
         for run in retry.ended(runs_before, runs_now):

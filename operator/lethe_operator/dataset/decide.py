@@ -15,7 +15,6 @@ from typing import assert_never
 
 from lethe.base.errors import Verdict
 from lethe.buffer.digest import BufferDigest
-from lethe.buffer.promotion import Sweep, plan_sweep
 from lethe.contract.kubernetes import ACCEPT_HEAD
 from lethe.contract.result import RestatementGroupResult
 from lethe.contract.run import RunKind
@@ -106,7 +105,7 @@ def is_idle(dataset: Dataset, world: Observation, status: DatasetStatus) -> bool
     # The time at which a batch below the triggers is old enough is known, and a listing shows the batches that come before.
     is_due_later = status.consolidation is not None and status.consolidation.reason == Reason.BELOW_TRIGGERS
     waits = world.buffer.batches > 0 and not is_due_later
-    return not (waits and not dataset.spec.consolidation.suspend) and not world.buffer.more_expired
+    return not (waits and not dataset.spec.consolidation.suspend) and not world.buffer.expired
 
 
 def is_unsettled(meta: Meta, status: DatasetStatus) -> bool:
@@ -210,7 +209,6 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
         turns = _RunsToStart((in_cluster(seeing(world, reanchor.launch), settings.cluster),), reanchor.look_again)
     else:
         turns = _RunsToStart((), reanchor.look_again if isinstance(world.table, LostLedger) else None)
-    sweep = _sweep(dataset, world, now) if may_start else Sweep()
 
     view = world.table if isinstance(world.table, TableView) else None
     old_runs = dataset.status.runs or ()
@@ -248,7 +246,7 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
         withdraw=(*spec.withdrawn(world), *cared.withdraw),
         cancel=cared.cancel,
         start_warm_drivers=cared.start if may_start else {},
-        sweep=sweep.delete,
+        sweep=may_start and isinstance(world.buffer, BufferDigest) and world.buffer.expired > 0,
         owner=preconditions.owner(dataset, world, settings),
         delete_jobs=(*prunable.jobs, *unwanted),
         drop_keys=(*prunable.keys, *(k for r in world.runs if r.run_id in abandoned and not r.active for k in r.keys)),
@@ -424,12 +422,6 @@ def _consolidation_decision(
         return replace(outcome, verdict=verdict, next_time=turns.paused_until)
     queued = outcome.verdict.adding("The run waits for a run of Restatements.")
     return replace(outcome, verdict=replace(queued, reason=Reason.QUEUED))
-
-
-def _sweep(dataset: Dataset, world: Observation, now: datetime) -> Sweep:
-    if not isinstance(world.table, TableView) or not isinstance(world.buffer, BufferDigest):
-        return Sweep()
-    return plan_sweep(world.buffer.expired, world.table.ledger, dataset.spec.buffer.retention_seconds, now)
 
 
 def _orphaned(world: Observation, standings: Standings, groups: Sequence[Launch]) -> frozenset[str]:

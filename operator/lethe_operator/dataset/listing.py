@@ -335,6 +335,8 @@ class ListedBuffer:
     digest: BufferDigest | NotListed | Unavailable = field(default_factory=NotListed)
     found: BufferDigest | Unavailable | None = None
     """What the last listing found, to notice changes."""
+    to_sweep: bool = False
+    """No reconcile has received the expired batches of the digest."""
     # When the last listing ended, and when the next one is due.
     ended: float = float("-inf")
     due: float = float("-inf")
@@ -359,8 +361,8 @@ class ListedBuffer:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the digest shows all batches that wait or have expired."""
-        return isinstance(self.digest, BufferDigest) and not self.digest.is_cut and not self.digest.more_expired
+        """Whether the digest shows all batches that wait, and no sweep has changed the buffer since."""
+        return isinstance(self.digest, BufferDigest) and not self.digest.is_cut and not self.digest.expired
 
     def with_horizons(self, found: BufferDigest, searching: Iterable[str]) -> BufferDigest:
         """The digest with the horizons of the Restatements that existed before its listing began."""
@@ -376,7 +378,7 @@ class ListedBuffer:
         """
         comparable = found.swept() if isinstance(found, BufferDigest) else found
         first, changed = self.found is None, self.found != comparable
-        self.digest, self.found = found, comparable
+        self.digest, self.found, self.to_sweep = found, comparable, True
         if changed and not (first and isinstance(found, BufferDigest)):
             self.unchanged = 0
         elif not changed and self.unchanged is not None:
@@ -388,9 +390,6 @@ log = logging.getLogger(__name__)
 
 # How long a reconcile waits for the listing that it needs.
 PATIENCE_SECONDS: Final = 2.0
-# Expired objects are returned once, and only this long after the listing: an object that is deleted by its key must still be the
-# one that was listed.
-SWEEP_WITHIN_SECONDS: Final = 60.0
 # A store that returns no object for this long hangs.
 SILENCE_SECONDS: Final = 60.0
 
@@ -449,7 +448,7 @@ class Listings:
         request: ListingRequest,
         head_id: int | None = None,
     ) -> BufferDigest | NotListed | Unavailable:
-        """The digest of the last listing; it contains expired objects only once. Never raises.
+        """The digest of the last listing; it counts expired batches only once, because a sweep of them begins. Never raises.
 
         Args:
             entries: The batches of the ledger that the listing is compared with. Only its thread uses them.
@@ -482,12 +481,8 @@ class Listings:
             if current is not None and self._clock() - current.last_object > SILENCE_SECONDS:
                 late = TookTooLong(f"no answer within {SILENCE_SECONDS:g} s")
                 return unavailable(late, f"Buffer {dataset.spec.buffer.uri}", properties, storage=True)
-            known = buffer.digest
-            if isinstance(known, BufferDigest):
-                buffer.digest = known.swept()
-                if self._clock() - buffer.ended > SWEEP_WITHIN_SECONDS:
-                    return buffer.digest
-        return known
+            known, to_sweep, buffer.to_sweep = buffer.digest, buffer.to_sweep, False
+        return known.swept() if isinstance(known, BufferDigest) and not to_sweep else known
 
     def _begins_at_once(self, buffer: ListedBuffer, listing: PlannedListing) -> bool:
         """Whether it is worth waiting for a listing: it is urgent, or it has begun.
@@ -502,7 +497,7 @@ class Listings:
             return True
 
     def last(self, dataset: Dataset) -> BufferDigest | NotListed | Unavailable:
-        """The digest of the last listing, without a new listing and without expired objects."""
+        """The digest of the last listing, without a new listing and without expired batches."""
         with self._lock:
             buffer = self._buffers.get(dataset.meta.full_name)
             known = buffer.digest if buffer is not None and buffer.identity == _identity(dataset) else NotListed()

@@ -80,7 +80,7 @@ def asked_by(
     shown = dataset.status.batches
     batch_ids = {b.batch_id for b in (*(shown.refused_batches or ()), *(shown.held_batches or ()))} if shown else set()
     if isinstance(buffer, BufferDigest):
-        batch_ids |= {b.id for b in buffer.oldest} | {b.id for b in buffer.expired}
+        batch_ids |= {b.id for b in buffer.oldest}
         batch_ids |= {*buffer.refused_ids, *buffer.held_ids}
     keys = {r.key for r in restatements}
     for r in restatements:
@@ -320,6 +320,11 @@ class TableReader:
         except Exception as e:
             return unavailable(e, f"The ledger of table {spec.name}", properties, storage=True)
         return replace(view, ledger=ledger)
+
+    def entries(self, dataset: str) -> Mapping[str, BatchEntry]:
+        """The batches of the ledger that was read last for a Dataset, as `namespace/name`, for another thread."""
+        seen = self._views.get(dataset)
+        return apart(seen.view.ledger.batches) if seen is not None and isinstance(seen.view, TableView) else {}
 
     def batches(self, dataset: Dataset, view: TableView) -> Shown | None:
         """What the table of batches shows; None: there is no such table, or it cannot be read.

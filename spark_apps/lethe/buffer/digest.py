@@ -23,9 +23,6 @@ from lethe.ledger.ledger import BatchEntry, BatchState
 
 OBJECTS_PER_PIECE: Final = 1000
 """The ledger is read once per piece of a listing. This is also the number of objects that stores return per page."""
-OBJECTS_PER_SWEEP: Final = 20_000
-"""Retention deletes at most this many objects after one listing. The next listing finds the others."""
-
 RUNS_AHEAD: Final = 8
 """A digest names the batches of so many runs, so that they follow one another without a listing in between."""
 NAMED_AT_MOST: Final = 100_000
@@ -90,10 +87,8 @@ class BufferDigest:
     refused_ids: tuple[str, ...] = ()
     held: int = 0
     held_ids: tuple[str, ...] = ()
-    expired: tuple[BufferedBatch, ...] = ()
-    """Promoted batches whose retention has passed."""
-    more_expired: bool = False
-    """True: retention may delete more batches than those in `expired`."""
+    expired: int = 0
+    """Promoted batches whose retention has passed. A sweep deletes their objects."""
     unexpected: int = 0
     """Objects in the folders of promoted batches that were not promoted."""
     unexpected_keys: tuple[str, ...] = ()
@@ -137,8 +132,8 @@ class BufferDigest:
         return self.is_cut and (self.known_until is None or self.known_until <= until)
 
     def swept(self) -> "BufferDigest":
-        """The digest without expired batches, after retention has deleted them or tried to."""
-        return replace(self, expired=()) if self.expired else self
+        """The digest after a sweep has begun."""
+        return replace(self, expired=0) if self.expired else self
 
     def as_of(self, batches: Mapping[str, BatchEntry]) -> "BufferDigest":
         """The digest on a later ledger: batches in `oldest` that no longer wait are counted by their new state."""
@@ -289,9 +284,7 @@ class _Fold:
         self._refused = _First()
         self._held = _First()
         self._unexpected = _First()
-        self._expired: list[BufferedBatch] = []
-        self._to_sweep = 0
-        self._more_expired = False
+        self._expired = 0
         self._ids = array("Q")
         self._youngest_time: datetime | None = None
 
@@ -312,12 +305,7 @@ class _Fold:
             sweep = sweep_of(batch, entry, self._retention_seconds, self._now)
             for o in sweep.unexpected:
                 self._unexpected.add(o.key)
-            # A batch with more objects than the limit is deleted alone.
-            if sweep.delete and (not self._expired or self._to_sweep + len(sweep.delete) <= OBJECTS_PER_SWEEP):
-                self._expired.append(batch)
-                self._to_sweep += len(sweep.delete)
-            elif sweep.delete:
-                self._more_expired = True
+            self._expired += bool(sweep.delete)
 
     def add_no_batch(self, folder: NoBatch) -> None:
         self.invalid.add((folder.folder, folder.message))
@@ -349,8 +337,7 @@ class _Fold:
             refused_ids=tuple(self._refused.listed),
             held=self._held.count,
             held_ids=tuple(self._held.listed),
-            expired=tuple(self._expired),
-            more_expired=self._more_expired,
+            expired=self._expired,
             unexpected=self._unexpected.count,
             unexpected_keys=tuple(self._unexpected.listed),
             invalid=self.invalid.count,

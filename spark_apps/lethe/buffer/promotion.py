@@ -390,12 +390,18 @@ class Sweep:
     """Not promoted with their batch: reported, never deleted."""
 
 
-def plan_sweep(batches: Iterable[BufferedBatch], ledger: Ledger, retention_seconds: int, now: datetime) -> Sweep:
-    """Plan the deletion of objects whose batches were promoted longer ago than the retention."""
+def plan_sweep(
+    batches: Iterable[BufferedBatch], entries: Mapping[str, BatchEntry], retention_seconds: int, now: datetime
+) -> Sweep:
+    """Plan the deletion of objects whose batches were promoted longer ago than the retention.
+
+    Args:
+        entries: The ledger's entries of the batches, by id.
+    """
     sweeps = [
         sweep_of(batch, entry, retention_seconds, now)
         for batch in batches
-        if (entry := ledger.batches.get(batch.id)) is not None
+        if (entry := entries.get(batch.id)) is not None
     ]
     return Sweep(tuple(o for s in sweeps for o in s.delete), tuple(o for s in sweeps for o in s.unexpected))
 

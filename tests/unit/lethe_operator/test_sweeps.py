@@ -7,6 +7,7 @@ import pytest
 from lethe_operator import carry_out
 from lethe_operator.carry_out import SWEEPS_AT_ONCE, Sweeps
 
+from tests.support.builders import NOW
 from tests.support.clock import wait_until
 
 
@@ -26,7 +27,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 def begin(sweeps: Sweeps, name: str) -> bool:
-    return sweeps.begin(Dataset(name), (), None, None)  # type: ignore[arg-type]
+    return sweeps.begin(Dataset(name), {}, None, None, NOW)  # type: ignore[arg-type]
 
 
 def test_a_buffer_is_swept_once_at_a_time(gate: threading.Event) -> None:

@@ -160,21 +160,15 @@ def test_a_folder_that_comes_in_two_pieces_does_not_wait() -> None:
     assert ids(made) == ["B"]
 
 
-@pytest.mark.parametrize(("most", "expired"), [(4, ["A", "B"]), (1, ["A"])])
-def test_what_retention_may_delete_is_bounded_and_the_rest_comes_next(
-    most: int, expired: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A batch of more objects than are deleted at a time goes alone."""
-    monkeypatch.setattr(module, "OBJECTS_PER_SWEEP", most)
+def test_batches_whose_retention_has_passed_are_counted_until_a_sweep_begins() -> None:
     batches = [buffered(i) for i in "ABC"]
     young = buffered("Y")
     ledger = a_ledger(batches=[*map(promoted, batches), promoted(young, time=NOW)])
 
     made = digested(*batches, young, ledger=ledger)
 
-    assert [b.id for b in made.expired] == expired
-    assert made.promoted == 4
-    assert made.swept().expired == ()
+    assert (made.expired, made.promoted) == (3, 4)
+    assert (made.swept().expired, made.swept().promoted) == (0, 4)
 
 
 def test_what_was_added_to_a_promoted_batch_is_named() -> None:
@@ -184,7 +178,7 @@ def test_what_was_added_to_a_promoted_batch_is_named() -> None:
     made = digested(batch, ledger=ledger)
 
     assert (made.unexpected, made.unexpected_keys) == (1, (batch.data_objects[0].key,))
-    assert made.expired == ()
+    assert made.expired == 0
 
 
 def test_on_a_later_ledger_what_was_settled_meanwhile_does_not_wait_but_is_counted_as_what_it_is() -> None:

@@ -61,7 +61,7 @@ def test_a_dataset_of_which_nothing_waits_is_idle() -> None:
         pytest.param(a_world(buffer=Unavailable("Forbidden", "no rights.")), id="the buffer cannot be listed"),
         pytest.param(a_world(table=Unavailable("CatalogUnavailable", "no answer.")), id="the table cannot be read"),
         pytest.param(a_world(table=a_table(claim="ns/other")), id="another Dataset has the table"),
-        pytest.param(a_world(buffer=replace(a_buffer(), more_expired=True)), id="retention is not done"),
+        pytest.param(a_world(buffer=replace(a_buffer(), expired=1)), id="a sweep begins"),
         pytest.param(a_world(restatements=(a_restatement(),)), id="a Restatement starts"),
         pytest.param(
             a_world(restatements=(a_restatement(),), policies=(), buffer=NotListed(), table=NoTable()),

@@ -72,7 +72,7 @@ def test_only_keys_of_buffered_restated_or_running_batches_are_looked_up() -> No
 
     asked = asked_by(a_dataset(), (replay, a_restatement(batchIds=["R"])), runs, a_buffer(*buffered, ledger=ledger))
 
-    assert asked.batch_ids == {"A", "B", "P", "F", "S"}
+    assert asked.batch_ids == {"A", "B", "P", "F"}
     assert asked.request_keys == {replay.key, a_restatement(batchIds=["R"]).key, other.key}
 
 
