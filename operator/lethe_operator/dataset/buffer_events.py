@@ -202,11 +202,12 @@ class EventReader:
             marked = frozenset(w.folder for h in self._known.in_flight.values() for w in h.writes if w.is_marker)
         folders = self._list(folders_to_list(open_, marked))
         done: dict[str, str] = {}
-        for m, n in notices.values():
+        ours = [(m, n) for m, n in notices.values() if not n.elsewhere]  # the others stay in the queue
+        for m, n in ours:
             if all(_by_ledger(w, known) or _by_listing(w, folders, known) for w in n.written):
                 done[m.id] = m.receipt
         with self._lock:
-            for m, n in notices.values():
+            for m, n in ours:
                 if m.id not in done:
                     self._known.in_flight[m.id] = _HeldMessage(m.receipt, m.sent, n.written, until)
         if folders:
@@ -238,7 +239,6 @@ class EventReader:
             return None
         if notice.elsewhere:
             self._count("Elsewhere", 1)
-            return None
         return notice
 
     def _list(self, names: list[str]) -> Folders:

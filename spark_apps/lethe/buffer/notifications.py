@@ -54,7 +54,7 @@ class Notice:
     written: tuple[Written, ...] = ()
     """The writes to objects of batches."""
     elsewhere: bool = False
-    """True: the message is about objects outside the buffer, so it is for another receiver."""
+    """True: the message is also about objects outside the buffer, so it is for another receiver, too."""
 
 
 def read(body: str, buffer_uri: str, layout: Layout) -> Notice:
@@ -67,18 +67,20 @@ def read(body: str, buffer_uri: str, layout: Layout) -> Notice:
     """
     scheme, _, place = buffer_uri.rstrip("/").partition("://")
     objects: list[Written] = []
+    elsewhere = False
     for bucket, entry in _records(body):
         key = str(entry["key"])
         below = f"{bucket}/{key}".removeprefix(f"{place}/")
         if below == f"{bucket}/{key}":
-            return Notice(elsewhere=True)
+            elsewhere = True
+            continue
         name = "" if below.endswith("/") else layout.name_of(below)
         batch_id = _batch_id(layout, name)
         if batch_id is not None:
             uri = f"{scheme}://{bucket}/{key}"
             etag = str(entry.get("eTag") or entry.get("etag") or "").strip('"')
             objects.append(Written(batch_id, name, uri, etag, str(entry.get("sequencer") or "")))
-    return Notice(tuple(objects))
+    return Notice(tuple(objects), elsewhere)
 
 
 def _records(body: str) -> list[tuple[str, Mapping[str, Any]]]:

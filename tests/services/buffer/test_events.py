@@ -1,5 +1,6 @@
 """An operator that hears of batches from a queue: real queue server, real S3, real ledger; runs are only asked for."""
 
+import json
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -164,6 +165,20 @@ def test_messages_that_are_none_of_its_business_stay_in_the_queue_and_hold_nothi
     assert (air.count("Unreadable"), air.count("Elsewhere"), air.count("Acknowledged")) == (1, 1, 1)
     air.commit(air.entry("A"))
     eventually(lambda: air.queue.counts() == (0, 2), reconcile)
+
+
+def test_a_message_that_another_receiver_needs_too_promotes_its_batch_and_stays(make_air: Callable[..., Air]) -> None:
+    """One with several records. Its batch does not wait for the next listing."""
+    air = make_air(visibilitySeconds=600)
+    reconcile = reading(air)
+    of_both = [*air.put("A").values(), created(air.bucket, "another/batch_id=A/_SUCCESS")]
+    air.queue.send(json.dumps({"Records": [r for m in of_both for r in json.loads(m)["Records"]]}))
+
+    eventually(lambda: air.batches() == [("A",)] and air.count("Elsewhere") == 1, reconcile)
+    air.commit(air.entry("A"))
+    reconcile()
+
+    assert (air.listed(), air.count("Acknowledged"), air.queue.counts()) == (0, 0, (0, 1))
 
 
 def test_a_folder_that_the_store_fails_on_holds_up_no_other(

@@ -99,6 +99,16 @@ def test_a_message_about_other_places_is_somebody_elses(record: Any) -> None:
     assert read(s3(record), BUFFER, LAYOUT) == Notice(elsewhere=True)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_message_about_this_buffer_and_other_places_counts_for_both(first: bool) -> None:
+    """Whichever its first record is about."""
+    ours, others = a_record(PART.removeprefix("s3://lake/"), eTag="e", sequencer="05"), a_record("other/batch_id=A/p")
+
+    found = read(s3(*((ours, others) if first else (others, ours))), BUFFER, LAYOUT)
+
+    assert found == Notice((a_write(),), elsewhere=True)
+
+
 @pytest.mark.parametrize(
     "body",
     [
