@@ -35,7 +35,7 @@ QUIET_SECONDS: Final = PAUSE_BETWEEN_COMMITS.total_seconds() + 1
 
 @dataclass(frozen=True)
 class Ending:
-    """`seen`: when the status said so, and `committed`, both in seconds since the epoch."""
+    """`seen`: when the status said so, and `committed`: not later than that, both in seconds since the epoch."""
 
     succeeded: bool
     reason: str
@@ -60,9 +60,10 @@ class Endings(Watcher):
         ended: Mapping[str, str] = next((c for c in status.get("conditions") or () if c["type"] == "Succeeded"), {})
         if change == "DELETED" or name in self.by_name or ended.get("status") not in ("True", "False"):
             return
-        at = (status.get("result") or {}).get("committedTime")
-        committed = datetime.fromisoformat(at).timestamp() if at else None
-        self.by_name[name] = Ending(ended["status"] == "True", ended["reason"], time.time(), committed)
+        at, now = (status.get("result") or {}).get("committedTime"), time.time()
+        # It has whole seconds: this is the latest moment that it may mean.
+        committed = min(datetime.fromisoformat(at).timestamp() + 1, now) if at else None
+        self.by_name[name] = Ending(ended["status"] == "True", ended["reason"], now, committed)
 
 
 BATCH_COLUMN: Final = "batch_id"
