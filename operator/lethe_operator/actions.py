@@ -79,8 +79,8 @@ class Actions:
     """Attempts that the warm driver is to stop."""
     start_warm_drivers: Mapping[WarmEngine, tuple[SecretFile, ...]] = field(default_factory=dict)
     """Warm drivers of the namespace to start, for runs that they have received; with the Secrets that these runs need."""
-    sweep: bool = False
-    """Delete from the buffer what retention allows, if `owner` holds its claim."""
+    sweep: int = 0
+    """How many batches to delete from the buffer after their retention, if `owner` holds its claim."""
     owner: Owner | None = None
     """As whom the Dataset claims its buffer; None: delete nothing."""
     delete_jobs: tuple[str, ...] = ()

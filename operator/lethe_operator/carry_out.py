@@ -13,13 +13,13 @@ from lethe import tracing
 from lethe.base.errors import Verdict
 from lethe.buffer.digest import BufferDigest, pieces
 from lethe.buffer.layout import BufferedBatch
-from lethe.buffer.promotion import plan_sweep
+from lethe.buffer.promotion import sweep_of
 from lethe.contract.result import span_attributes
 from lethe.contract.run import DatasetRef
 from lethe.contract.status import PolicyDataset
 from lethe.guards.claim import Holder, Owner, holder_of, rejected
 from lethe.iceberg import catalogs
-from lethe.ingest.shared_folders import Adopted, open_buffer, take_claim
+from lethe.ingest.shared_folders import Adopted, BufferClaims, open_buffer, take_claim
 from lethe.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, VACUUM_POLICIES, Kube, KubeError, NotFound
 from lethe.ledger.ledger import BatchEntry, get_many
 
@@ -61,12 +61,57 @@ SWEEPS_AT_ONCE: Final = 8
 SWEEP_SECONDS: Final = 60.0
 
 
-class Sweeps:
-    """Deletes promoted batches from buffers in threads, one for each Dataset.
+@dataclass(frozen=True)
+class BufferSweep:
+    """Deletes the objects of batches from a buffer whose retention has passed."""
 
-    A sweep lists the buffer again, piece by piece, and deletes what has expired of one piece before it lists the next. No
-    reconcile waits for that, so runs and Restatements do not. `start` calls a function, in a thread of its own unless it says
-    otherwise.
+    dataset: Dataset
+    batches: int
+    """How many there were at the last listing. It ends when it has found so many."""
+    entries: Mapping[str, BatchEntry]
+    """The batches of the ledger. Only the sweep uses them."""
+    owner: Owner
+    adopted: Adopted
+    now: datetime
+
+    def run(self) -> None:
+        """List the buffer again, piece by piece, and delete what has expired of one piece before the next is listed.
+
+        Never raises. Nothing is deleted from a buffer that the Dataset has not claimed.
+        """
+        name, spec = self.dataset.meta.full_name, self.dataset.spec
+        try:
+            properties = catalogs.properties(spec.table.catalog)
+            claim = take_claim(spec.buffer.uri, properties, self.owner, spec.buffer.layout, self.adopted)
+            if holder_of(claim, self.owner) is not Holder.OURS:
+                log.warning("%s: %s", name, rejected(claim, spec.buffer.uri))
+                return
+            batches, objects = self._delete_from(
+                open_buffer(spec.buffer.uri, spec.batch_column, properties, spec.buffer.layout)
+            )
+            log.info("%s: deleted %d batches, of %d objects, from the buffer", name, batches, objects)
+        except Exception as e:
+            log.warning("%s: cleaning up the buffer failed: %s", name, type(e).__name__)
+
+    def _delete_from(self, buffer: BufferClaims) -> tuple[int, int]:
+        """Delete. Returns: how many batches were found, and how many of their objects no longer exist."""
+        until, retention = time.monotonic() + SWEEP_SECONDS, self.dataset.spec.buffer.retention_seconds
+        found = gone = 0
+        for piece in pieces(buffer.folders(lambda: None)):
+            if found >= self.batches or time.monotonic() > until:
+                break
+            batches = [b for b in piece if isinstance(b, BufferedBatch)]
+            known = get_many(self.entries, [b.id for b in batches])
+            sweeps = [sweep_of(b, known[b.id], retention, self.now) for b in batches if b.id in known]
+            found += sum(bool(s.delete) for s in sweeps)
+            gone += buffer.delete(o for s in sweeps for o in s.delete)
+        return found, gone
+
+
+class Sweeps:
+    """Sweeps buffers in threads, one for each Dataset. No reconcile waits for them, so runs and Restatements do not.
+
+    `start` calls a function, in a thread of its own unless it says otherwise.
     """
 
     def __init__(self, start: Callable[[Callable[[], None]], None] | None = None) -> None:
@@ -80,31 +125,33 @@ class Sweeps:
         with self._lock:
             return len(self._sweeping)
 
-    def begin(
-        self, dataset: Dataset, entries: Mapping[str, BatchEntry], owner: Owner, adopted: Adopted, now: datetime
-    ) -> bool:
-        """Delete the objects of batches whose retention has passed, from a buffer that the Dataset has claimed.
-
-        Args:
-            entries: The batches of the ledger. Only the sweep uses them.
+    def begin(self, sweep: BufferSweep) -> bool:
+        """Start a sweep.
 
         Returns:
             False, if the Dataset's buffer is still being swept, or those of many others. The next listing finds what is left.
         """
-        name = dataset.meta.full_name
+        name = sweep.dataset.meta.full_name
         with self._lock:
             if name in self._sweeping or len(self._sweeping) >= SWEEPS_AT_ONCE:
                 return False
             self._sweeping.add(name)
 
+        def ended() -> None:
+            with self._lock:
+                self._sweeping.discard(name)
+
         def run() -> None:
             try:
-                _sweep(dataset, entries, owner, adopted, now)
+                sweep.run()
             finally:
-                with self._lock:
-                    self._sweeping.discard(name)
+                ended()
 
-        self._start(run)
+        try:
+            self._start(run)
+        except BaseException:
+            ended()  # no thread could be started
+            raise
         return True
 
 
@@ -185,7 +232,8 @@ def carry_out(
         unshown.append(failed)
     status.post(kube, namespace, (*actions.events, *started.events, *signed.events), uids)
     if actions.sweep and actions.owner is not None:
-        effects.sweeps.begin(dataset, effects.entries(dataset.meta.full_name), actions.owner, _adopted(world), now)
+        entries = effects.entries(dataset.meta.full_name)
+        effects.sweeps.begin(BufferSweep(dataset, actions.sweep, entries, actions.owner, _adopted(world), now))
     if not unshown:
         attempt(lambda: _drop_keys(kube, dataset, actions.drop_keys), failures)
         attempts = {a.job: a for r in world.runs for a in r.attempts}
@@ -354,27 +402,3 @@ def _adopted(world: Observation) -> Adopted:
     """The objects in the buffer that are not batches. If they forbid a claim, the buffer is never swept."""
     buffer = world.buffer
     return Adopted(buffer.unrelated, buffer.unrelated_names) if isinstance(buffer, BufferDigest) else Adopted()
-
-
-def _sweep(dataset: Dataset, entries: Mapping[str, BatchEntry], owner: Owner, adopted: Adopted, now: datetime) -> None:
-    try:
-        properties = catalogs.properties(dataset.spec.table.catalog)
-        spec = dataset.spec
-        claim = take_claim(spec.buffer.uri, properties, owner, spec.buffer.layout, adopted)
-        if holder_of(claim, owner) is not Holder.OURS:
-            log.warning("%s: %s", dataset.meta.full_name, rejected(claim, spec.buffer.uri))
-            return
-        buffer = open_buffer(spec.buffer.uri, spec.batch_column, properties, spec.buffer.layout)
-        found = gone = 0
-        until = time.monotonic() + SWEEP_SECONDS
-        for piece in pieces(buffer.folders(lambda: None)):
-            if time.monotonic() > until:
-                break
-            batches = [b for b in piece if isinstance(b, BufferedBatch)]
-            known = get_many(entries, [b.id for b in batches])
-            planned = plan_sweep(batches, known, spec.buffer.retention_seconds, now)
-            found += len(planned.delete)
-            gone += buffer.delete(planned.delete)
-        log.info("%s: deleted %d of %d objects from the buffer", dataset.meta.full_name, gone, found)
-    except Exception as e:
-        log.warning("%s: cleaning up the buffer failed: %s", dataset.meta.full_name, type(e).__name__)

@@ -246,7 +246,7 @@ def decide(dataset: Dataset, world: Observation, now: datetime, settings: Settin
         withdraw=(*spec.withdrawn(world), *cared.withdraw),
         cancel=cared.cancel,
         start_warm_drivers=cared.start if may_start else {},
-        sweep=may_start and isinstance(world.buffer, BufferDigest) and world.buffer.expired > 0,
+        sweep=world.buffer.expired if may_start and isinstance(world.buffer, BufferDigest) else 0,
         owner=preconditions.owner(dataset, world, settings),
         delete_jobs=(*prunable.jobs, *unwanted),
         drop_keys=(*prunable.keys, *(k for r in world.runs if r.run_id in abandoned and not r.active for k in r.keys)),

@@ -382,31 +382,15 @@ def mixed_message(entry: BatchEntry, buffer_uri: str) -> str:
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """The objects of promoted batches that retention deletes or reports."""
+class BatchSweep:
+    """The objects of a promoted batch that retention deletes or reports."""
 
     delete: tuple[BufferedObject, ...] = ()
     unexpected: tuple[BufferedObject, ...] = ()
-    """Not promoted with their batch: reported, never deleted."""
+    """Not promoted with the batch: reported, never deleted."""
 
 
-def plan_sweep(
-    batches: Iterable[BufferedBatch], entries: Mapping[str, BatchEntry], retention_seconds: int, now: datetime
-) -> Sweep:
-    """Plan the deletion of objects whose batches were promoted longer ago than the retention.
-
-    Args:
-        entries: The ledger's entries of the batches, by id.
-    """
-    sweeps = [
-        sweep_of(batch, entry, retention_seconds, now)
-        for batch in batches
-        if (entry := entries.get(batch.id)) is not None
-    ]
-    return Sweep(tuple(o for s in sweeps for o in s.delete), tuple(o for s in sweeps for o in s.unexpected))
-
-
-def sweep_of(batch: BufferedBatch, entry: BatchEntry, retention_seconds: int, now: datetime) -> Sweep:
+def sweep_of(batch: BufferedBatch, entry: BatchEntry, retention_seconds: int, now: datetime) -> BatchSweep:
     """Decide which objects of one batch may be deleted.
 
     An object is deleted only if its key, size and ETag are those recorded at promotion. The `_SUCCESS` marker of a folder is
@@ -415,13 +399,13 @@ def sweep_of(batch: BufferedBatch, entry: BatchEntry, retention_seconds: int, no
     of the table, and only the expiry of snapshots shows that they are no longer needed.
     """
     if not entry.blocks_promotion or not entry.objects:
-        return Sweep()
+        return BatchSweep()
     recorded = {o.key: o for o in entry.objects}
     data = [o for o in batch.objects if not o.key.endswith(f"/{names.SUCCESS_MARKER}")]
     unexpected = tuple(o for o in data if recorded.get(o.key) != o)
     if entry.registered or entry.time + timedelta(seconds=retention_seconds) > now:
-        return Sweep((), unexpected)
+        return BatchSweep((), unexpected)
     delete = [o for o in data if recorded.get(o.key) == o]
     if not unexpected:
         delete += [o for o in batch.objects if o.key.endswith(f"/{names.SUCCESS_MARKER}")]
-    return Sweep(tuple(delete), unexpected)
+    return BatchSweep(tuple(delete), unexpected)

@@ -4,6 +4,7 @@ obstore's errors may contain signed URLs and answers of servers, so their text n
 """
 
 import logging
+import posixpath
 import re
 import threading
 import uuid
@@ -49,6 +50,8 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 PAGE: Final = 1000
 """Objects in a page of a listing."""
 REQUESTS_AT_ONCE: Final = 10
+_AGAIN_AT_MOST: Final = 4 * PAGE
+"""Between objects to delete may be folders of others, such as `_refused`."""
 _SKIPS_AT_MOST: Final = 10
 """Subfolders to skip in a listing of a limited number of names."""
 _COPY_BYTES_AT_MOST: Final = 256 * 1024 * 1024
@@ -74,9 +77,11 @@ class UnsupportedName(InputError):
 
 def is_nameable(uri: str) -> bool:
     """Whether obstore can express the key of a URI."""
-    _, key = bucket_and_key(uri)
-    parts = key.split("/")
-    return not (any(p in ("", ".", "..") for p in parts) or _CONTROL.search(key))
+    return _is_nameable_key(bucket_and_key(uri)[1])
+
+
+def _is_nameable_key(key: str) -> bool:
+    return not (any(p in ("", ".", "..") for p in key.split("/")) or _CONTROL.search(key))
 
 
 @contextmanager
@@ -330,9 +335,10 @@ class RemoteStore:
         return True
 
     def delete(self, objects: Iterable[BufferedObject]) -> int:
-        """Send a HEAD request for each of 1000 objects, 10 at once, then delete the unchanged ones with one request, and so on.
+        """List 1000 objects again, then delete the unchanged ones with one request, and so on.
 
-        So little time is left in which an object can be overwritten and is deleted all the same.
+        So little time is left in which an object can be overwritten and is deleted all the same. What is not listed between
+        the first and the last of them is asked about with HEAD requests, 10 at once.
 
         An object that these credentials may not see stays, and keeps no other one.
 
@@ -342,12 +348,36 @@ class RemoteStore:
         left, gone = iter(objects), 0
         with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="lethe-head") as pool:
             while some := list(islice(left, PAGE)):
-                by_bucket: dict[str, list[str]] = {}
-                for o, unchanged in zip(some, pool.map(self._may_go, some), strict=True):
-                    if unchanged:
-                        by_bucket.setdefault(bucket_and_key(o.key)[0], []).append(o.key)
-                gone += sum(self._remove_all(uris) for uris in by_bucket.values())
+                by_bucket: dict[str, list[BufferedObject]] = {}
+                for o in some:
+                    by_bucket.setdefault(bucket_and_key(o.key)[0], []).append(o)
+                for listed in by_bucket.values():
+                    current = self._again(listed)
+                    unseen = [o for o in listed if o.key not in current]
+                    may_go = dict(zip(unseen, pool.map(self._may_go, unseen), strict=True))
+                    may_go |= {o: is_unchanged(current[o.key], o) for o in listed if o.key in current}
+                    gone += self._remove_all([o.key for o in listed if may_go[o]])
         return gone
+
+    def _again(self, listed: Sequence[BufferedObject]) -> dict[str, ListedObject]:
+        """List the part of a bucket in which these objects are. Gives those that are found, by URI."""
+        keys = {bucket_and_key(o.key)[1]: o.key for o in listed if is_nameable(o.key)}
+        if len(keys) < 2:  # one HEAD request is as good
+            return {}
+        first, last = min(keys), max(keys)
+        prefix = posixpath.commonpath((first, last))
+        found: dict[str, ListedObject] = {}
+        seen = 0
+        after = first[:-1]  # sorts before it
+        pages = self._pages(
+            listed[0].key, bucket_and_key(listed[0].key)[0], prefix, after if _is_nameable_key(after) else ""
+        )
+        for page in pages:
+            found |= {keys[o.key]: o for o in page if o.key in keys}
+            seen += len(page)
+            if seen >= _AGAIN_AT_MOST or any(o.key >= last for o in page[-1:]):
+                break
+        return found
 
     def delete_unchanged(self, listed: BufferedObject) -> bool:
         """Send a HEAD request, then delete. An object that is overwritten in between is deleted too.

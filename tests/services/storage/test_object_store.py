@@ -262,6 +262,34 @@ def test_objects_are_deleted_by_thousands(place: Place, monkeypatch: pytest.Monk
     assert place.names() == []
 
 
+def test_objects_are_deleted_without_a_request_for_each(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where others lie between them, and beside those that were overwritten."""
+    store = place.store
+    for n in range(25):
+        store.put(place.at(f"f/{n:02}"), b"1")
+    listed = [plain(o) for o in store.list(place.uri)]
+    store.put(place.at("f/07"), b"new")
+    asked: list[str] = []
+    monkeypatch.setattr(RemoteStore, "head", lambda _, uri: asked.append(uri))
+
+    assert store.delete(listed[::2] + listed[7:8]) == 13
+    assert (asked, place.names()) == ([], [f"f/{n:02}" for n in range(1, 25, 2)])
+
+
+def test_objects_far_apart_are_deleted_without_listing_what_is_between(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_store, "PAGE", 10)
+    monkeypatch.setattr(remote_store, "_AGAIN_AT_MOST", 10)
+    store = place.store
+    for n in range(45):
+        store.put(place.at(f"{n:02}"), b"1")
+    listed = [plain(o) for o in store.list(place.uri)]
+
+    assert store.delete([listed[0], listed[-1]]) == 2
+    assert place.names() == [f"{n:02}" for n in range(1, 44)]
+
+
 @pytest.mark.parametrize("backend", REMOTE)
 def test_of_many_objects_those_that_are_overwritten_while_others_are_deleted_stay(
     stores: Stores, backend: Backend, monkeypatch: pytest.MonkeyPatch

@@ -13,9 +13,12 @@ from lethe import batches_table
 from lethe.base.errors import Verdict
 from lethe.buffer import digest
 from lethe.buffer.digest import BufferDigest
+from lethe.guards.claim import Owner
+from lethe.ingest.shared_folders import Adopted
 from lethe.kube import CONFIG_MAPS, DATASETS, JOBS, RESTATEMENTS, VACUUM_POLICIES, Away, ResourceKind
 from lethe.ledger.ledger import BatchState
 from lethe_operator import carry_out
+from lethe_operator.carry_out import BufferSweep
 from lethe_operator.cluster import status
 from lethe_operator.cluster.schedule import Key
 from lethe_operator.dataset.listing import Listings
@@ -23,6 +26,7 @@ from lethe_operator.dataset.observe import Sources, observe
 from lethe_operator.dataset.tables import TableReader
 from lethe_operator.reconcile import Reconciler, utc_now
 from lethe_operator.resources.common import LABEL_KIND
+from lethe_operator.resources.dataset import parse_dataset
 from lethe_operator.resources.observed import NoTable, NotListed, Observation, Unavailable
 from lethe_operator.restatement import status as restatement_status
 from lethe_operator.restatement.observe import IdLists
@@ -97,6 +101,21 @@ def test_one_sweep_deletes_all_that_retention_allows_and_nothing_else(
 
     assert set(lake.buffered()) == {"A", "B", "over"}
     assert overwritten.read_bytes() == b"other rows"
+
+
+def test_a_sweep_lists_no_further_than_the_batches_that_have_expired(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest are listed first, if their names have times. Those that wait come after them."""
+    monkeypatch.setattr(digest, "OBJECTS_PER_PIECE", 2)
+    lake.put("C", "D")
+    lake.commit(*map(lake.promoted, "ABCD"))
+    dataset = parse_dataset(lake.cluster.get(DATASETS, "ns", "flights"))
+    owner = Owner("ns", "flights", dataset.meta.uid, str(lake.table.metadata.table_uuid))
+
+    BufferSweep(dataset, 2, lake.ledger.batches, owner, Adopted(), utc_now()).run()
+
+    assert set(lake.buffered()) == {"C", "D"}
 
 
 def test_a_sweep_ends_after_its_time_and_the_next_listing_goes_on(

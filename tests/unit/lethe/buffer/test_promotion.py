@@ -10,12 +10,12 @@ from lethe.base.errors import Verdict
 from lethe.base.objects import BufferedObject, ListedObject
 from lethe.buffer.layout import BufferedBatch
 from lethe.buffer.promotion import (
+    BatchSweep,
     JudgedBatch,
     Promotion,
     Publish,
     Removal,
     StageNote,
-    Sweep,
     WriteAgain,
     WrittenBatch,
     WrittenFiles,
@@ -25,9 +25,9 @@ from lethe.buffer.promotion import (
     plan_promotion,
     plan_publication,
     plan_removal,
-    plan_sweep,
     reason_uri,
     refused_folder,
+    sweep_of,
 )
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger
 
@@ -150,36 +150,36 @@ def buffered(*objects: BufferedObject) -> BufferedBatch:
     return BufferedBatch("A", "buffer/batch_id=A", objects, True, 10, ago(days=9))
 
 
-def sweep(*objects: BufferedObject, seconds: int = 3600, **changes: Any) -> Sweep:
+def sweep(*objects: BufferedObject, seconds: int = 3600, **changes: Any) -> BatchSweep:
     """What goes and what is reported of a folder whose batch was promoted two hours ago with one object."""
     entry = {"state": BatchState.PROMOTED, "time": ago(hours=2), "objects": (PART,), **changes}
-    return plan_sweep([buffered(*objects)], {"A": a_batch("A", **entry)}, seconds, NOW)
+    return sweep_of(buffered(*objects), a_batch("A", **entry), seconds, NOW)
 
 
 LATE = an_object("buffer/batch_id=A/late.parquet")
 LONGER, OTHER_TAG = replace(PART, size=PART.size + 1), replace(PART, etag="another")
 ONCE_PROMOTED = [s for s in BatchState if s not in NOT_PROMOTED]
-SWEEPS: dict[str, tuple[Sequence[BufferedObject], dict[str, Any], Sweep]] = {
-    "a promoted folder goes": ((PART, MARKER), {}, Sweep((PART, MARKER))),
-    "it goes when its retention ends": ((PART, MARKER), {"seconds": 7200}, Sweep((PART, MARKER))),
-    "it does not go before": ((PART, MARKER), {"seconds": 7201}, Sweep()),
-    "what was added stays": ((PART, LATE, MARKER), {}, Sweep((PART,), (LATE,))),
-    "what was added is reported at once": ((PART, LATE, MARKER), {"seconds": 9999}, Sweep((), (LATE,))),
-    "what is longer now stays": ((LONGER, MARKER), {}, Sweep((), (LONGER,))),
-    "what was written over stays": ((OTHER_TAG, MARKER), {}, Sweep((), (OTHER_TAG,))),
-    "the marker that a crash left goes": ((MARKER,), {}, Sweep((MARKER,))),
-    "the part that a crash left goes": ((PART,), {}, Sweep((PART,))),
-    "a refused batch stays": ((PART, MARKER), {"state": BatchState.REFUSED}, Sweep()),
-    "a held batch stays": ((PART, MARKER), {"state": BatchState.HELD}, Sweep()),
+SWEEPS: dict[str, tuple[Sequence[BufferedObject], dict[str, Any], BatchSweep]] = {
+    "a promoted folder goes": ((PART, MARKER), {}, BatchSweep((PART, MARKER))),
+    "it goes when its retention ends": ((PART, MARKER), {"seconds": 7200}, BatchSweep((PART, MARKER))),
+    "it does not go before": ((PART, MARKER), {"seconds": 7201}, BatchSweep()),
+    "what was added stays": ((PART, LATE, MARKER), {}, BatchSweep((PART,), (LATE,))),
+    "what was added is reported at once": ((PART, LATE, MARKER), {"seconds": 9999}, BatchSweep((), (LATE,))),
+    "what is longer now stays": ((LONGER, MARKER), {}, BatchSweep((), (LONGER,))),
+    "what was written over stays": ((OTHER_TAG, MARKER), {}, BatchSweep((), (OTHER_TAG,))),
+    "the marker that a crash left goes": ((MARKER,), {}, BatchSweep((MARKER,))),
+    "the part that a crash left goes": ((PART,), {}, BatchSweep((PART,))),
+    "a refused batch stays": ((PART, MARKER), {"state": BatchState.REFUSED}, BatchSweep()),
+    "a held batch stays": ((PART, MARKER), {"state": BatchState.HELD}, BatchSweep()),
     **{
-        f"a batch that is {state} goes": ((PART, MARKER), {"state": state}, Sweep((PART, MARKER)))
+        f"a batch that is {state} goes": ((PART, MARKER), {"state": state}, BatchSweep((PART, MARKER)))
         for state in ONCE_PROMOTED
     },
     **{
         f"a registered batch that is {state} stays: its objects are the table's": (
             (PART, LATE, MARKER),
             {"state": state, "registered": True, "seconds": 0},
-            Sweep((), (LATE,)),
+            BatchSweep((), (LATE,)),
         )
         for state in ONCE_PROMOTED
     },
@@ -188,15 +188,15 @@ SWEEPS: dict[str, tuple[Sequence[BufferedObject], dict[str, Any], Sweep]] = {
 
 @pytest.mark.parametrize(("objects", "changes", "expected"), SWEEPS.values(), ids=SWEEPS)
 def test_retention_deletes_what_was_promoted_as_it_was_and_nothing_else(
-    objects: Sequence[BufferedObject], changes: dict[str, Any], expected: Sweep
+    objects: Sequence[BufferedObject], changes: dict[str, Any], expected: BatchSweep
 ) -> None:
     """The rows of other objects were never promoted: deleting them would lose the only copy."""
     assert sweep(*objects, **changes) == expected
 
 
-@pytest.mark.parametrize("known", [{}, {"A": a_batch("A", BatchState.REVERTED, time=ago(days=99))}])
-def test_a_batch_that_was_not_promoted_is_never_deleted(known: dict[str, BatchEntry]) -> None:
-    assert plan_sweep([buffered(PART, MARKER)], known, 0, NOW) == Sweep()
+def test_a_batch_that_was_not_promoted_is_never_deleted() -> None:
+    withheld = a_batch("A", BatchState.REVERTED, time=ago(days=99))
+    assert sweep_of(buffered(PART, MARKER), withheld, 0, NOW) == BatchSweep()
 
 
 BUFFER = "s3://lake/buffer"

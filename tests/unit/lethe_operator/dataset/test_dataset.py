@@ -140,7 +140,7 @@ def test_nothing_starts_and_nothing_is_swept(meta: dict[str, Any], table: Any) -
 
     actions = decided(world, a_dataset(meta=meta, **EAGER))
 
-    assert (kinds(actions), actions.sweep) == ([], False)
+    assert (kinds(actions), actions.sweep) == ([], 0)
 
 
 def test_a_sweep_begins_after_the_retention_and_additions_are_reported() -> None:
@@ -152,7 +152,7 @@ def test_a_sweep_begins_after_the_retention_and_additions_are_reported() -> None
 
     actions = decided(a_world(promoted, added, table=a_table(a_ledger(batches=entries))))
 
-    assert actions.sweep
+    assert actions.sweep == 1
     (folder,) = actions.dataset_status["buffer"]["invalidFolders"]  # type: ignore[index]
     assert added.data_objects[0].key == folder["folder"]
 
@@ -165,11 +165,11 @@ def test_registered_objects_are_never_swept_whatever_the_mode_is_today(mode: str
     of_table = a_batch("S", state, time=ago(days=99), objects=registered.data_objects, registered=True)
     copied = a_batch("T", state, time=ago(days=99), objects=rewritten.data_objects)
 
-    def sweeps(*entries: BatchEntry) -> bool:
+    def sweeps(*entries: BatchEntry) -> int:
         world = a_world(registered, rewritten, table=a_table(a_ledger(batches=entries)))
         return decided(world, a_dataset(consolidation={"mode": mode})).sweep
 
-    assert (sweeps(of_table), sweeps(of_table, copied)) == (False, True)
+    assert (sweeps(of_table), sweeps(of_table, copied)) == (0, 1)
 
 
 def test_paused_is_a_condition_and_what_runs_goes_on() -> None:

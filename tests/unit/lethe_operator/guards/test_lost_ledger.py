@@ -40,7 +40,7 @@ def decided(dataset: Dataset, lost: LostLedger = LOST, *runs: ObservedRun) -> Ac
 def test_no_run_starts_and_the_message_has_the_command() -> None:
     actions = decided(a_dataset_with())
 
-    assert (actions.launches, actions.sweep) == ((), False)
+    assert (actions.launches, actions.sweep) == ((), 0)
     assert condition(actions.dataset_status, "Stalled") == ("True", "LedgerLost")
     for told in (LOST.message, LOST.last_ledger or "", "-n ns --overwrite lethe.dev/accept-head=5 ("):
         assert told in message(actions.dataset_status, "Ready")

@@ -82,7 +82,7 @@ def test_everything_stops_and_asks_with_both_snapshots_and_the_command() -> None
 
     status = actions.dataset_status
     assert status is not None
-    assert (kinds(actions), actions.sweep, actions.delete_jobs) == ([], False, ())
+    assert (kinds(actions), actions.sweep, actions.delete_jobs) == ([], 0, ())
     assert condition(status, "Ready") == ("False", "TableRolledBack")
     assert condition(status, "Stalled") == ("True", "TableRolledBack")
     for told in (

@@ -63,7 +63,7 @@ def test_a_table_with_another_uuid_stops_everything_and_names_both() -> None:
 
     actions = decided(dataset, a_table(uuid=NEW))
 
-    assert (kinds(actions), actions.sweep, stalled(actions)) == ([], False, "TableReplaced")
+    assert (kinds(actions), actions.sweep, stalled(actions)) == ([], 0, "TableReplaced")
     for told in (OLD, NEW, f"--overwrite lethe.dev/accept-head={NEW} "):
         assert told in message(actions.dataset_status, "Ready")
     assert actions.dataset_status["table"] == document(dataset.status.table)  # type: ignore[index]
