@@ -4,6 +4,7 @@ Also as tables, with the columns that a definition names (additionalPrinterColum
 kopf and kubectl ask for.
 """
 
+import base64
 import json
 import re
 import sqlite3
@@ -327,10 +328,12 @@ class _Handler(BoundedHandler):
         items, version = self.objects.list(target.kind, target.namespace, query.get("labelSelector", ""))
         if name := _name_of(query):
             items = [i for i in items if i["metadata"]["name"] == name]
-        start = int(query.get("continue") or 0)
-        limit = int(query.get("limit") or 0) or len(items)
-        more = str(start + limit) if start + limit < len(items) else ""
-        page = items[start : start + limit]
+        if token := query.get("continue"):
+            version, after = _place_of(token)
+            items = [i for i in items if _key_of(i) > after]
+        limit = int(query.get("limit") or 0)
+        page = items[:limit] if limit else items
+        more = _token(version, _key_of(page[-1])) if len(page) < len(items) else ""
         metadata = {"resourceVersion": str(version), **({"continue": more} if more else {})}
         if _METADATA_LIST in self.headers.get("Accept", ""):
             of_all = {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata"}
@@ -405,6 +408,37 @@ class Selected:
         """Whether the name and the labels of an object are selected; the namespace is not compared."""
         metadata = body["metadata"]
         return self.name in ("", metadata["name"]) and matches(self.labels, metadata.get("labels") or {})
+
+
+def _key_of(body: Mapping[str, Any]) -> tuple[str, str]:
+    """Lists are in the order of these keys."""
+    return body["metadata"].get("namespace", ""), body["metadata"]["name"]
+
+
+def _token(version: int, last: tuple[str, str]) -> str:
+    """Where the next page of a list begins.
+
+    A number of objects would not say it: objects can be deleted between two pages. All pages have the version of the first one,
+    so that a watch from there reports what has changed since.
+
+    Args:
+        version: Of the first page.
+        last: The key of the last object of this page.
+    """
+    return base64.urlsafe_b64encode(json.dumps([version, *last]).encode()).decode().rstrip("=")
+
+
+def _place_of(token: str) -> tuple[int, tuple[str, str]]:
+    """What `_token` was made of.
+
+    Raises:
+        StatusError: It is not one of this server.
+    """
+    try:
+        version, namespace, name = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        return int(version), (str(namespace), str(name))
+    except (ValueError, TypeError):
+        raise bad_request("the continue token is not one of this server") from None
 
 
 def _name_of(query: Mapping[str, str]) -> str:

@@ -79,6 +79,24 @@ def test_lists_come_in_pages_and_as_metadata_alone(running: Running) -> None:
     assert [set(i) for i in page.items] == [{"apiVersion", "kind", "metadata"}] * 7
 
 
+def test_pages_leave_out_no_object_when_others_go_or_come_between_them(running: Running) -> None:
+    for n in range(1, 7):
+        running.kube.create(CONFIG_MAPS, NAMESPACE, config_map(f"m{n}"))
+    path = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+
+    first = json.load(running.request(f"{path}?limit=3"))["metadata"]
+    running.kube.delete(CONFIG_MAPS, NAMESPACE, "m1")
+    second = json.load(running.request(f"{path}?limit=2&continue={first['continue']}"))
+    running.kube.create(CONFIG_MAPS, NAMESPACE, config_map("m0"))
+    third = json.load(running.request(f"{path}?limit=2&continue={second['metadata']['continue']}"))
+
+    assert [[i["metadata"]["name"] for i in page["items"]] for page in (second, third)] == [["m4", "m5"], ["m6"]]
+    # A watch from the version of any page reports the object that went.
+    assert {page["metadata"]["resourceVersion"] for page in (second, third)} == {first["resourceVersion"]}
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        running.request(f"{path}?continue=3")
+
+
 def test_a_watch_reports_changes_of_the_objects_that_it_selects(running: Running) -> None:
     kube = running.kube
     kube.create(CONFIG_MAPS, NAMESPACE, config_map("a", app="x"))
