@@ -9,9 +9,10 @@ import json
 import re
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -383,7 +384,7 @@ class _Handler(BoundedHandler):
                 return
             changes, after = found
             for change in changes:
-                event = _event(change, selected, matched)
+                event = _event(change, selected, matched, partial(self.objects.store.before, kind.key, change))
                 if event is not None:
                     yield event
             if not changes:
@@ -404,10 +405,13 @@ class Selected:
     labels: str
     """A label selector."""
 
-    def has(self, body: Mapping[str, Any]) -> bool:
-        """Whether the name and the labels of an object are selected; the namespace is not compared."""
-        metadata = body["metadata"]
-        return self.name in ("", metadata["name"]) and matches(self.labels, metadata.get("labels") or {})
+    def has_name(self, body: Mapping[str, Any]) -> bool:
+        """Whether the name of an object is selected."""
+        return self.name in ("", body["metadata"]["name"])
+
+    def has_labels(self, body: Mapping[str, Any]) -> bool:
+        """Whether the labels of an object are selected."""
+        return matches(self.labels, body["metadata"].get("labels") or {})
 
 
 def _key_of(body: Mapping[str, Any]) -> tuple[str, str]:
@@ -453,18 +457,27 @@ def _name_of(query: Mapping[str, str]) -> str:
     return text.removeprefix("metadata.name=")
 
 
-def _event(change: ObjectChange, selected: Selected, matched: set[str]) -> Mapping[str, Any] | None:
+def _event(
+    change: ObjectChange, selected: Selected, matched: set[str], before: Callable[[], str | None]
+) -> Mapping[str, Any] | None:
     """The event of a watch for a change; None: the watch does not see it.
 
     An object whose labels no longer match is deleted for the watch.
+
+    Args:
+        matched: UIDs of objects that were reported, and match.
+        before: Returns the object before the change, as JSON; None: it is unknown.
     """
-    if selected.namespace and change.namespace != selected.namespace:
-        return None
     body = json.loads(change.body)
+    if selected.namespace not in ("", change.namespace) or not selected.has_name(body):
+        return None
     uid = body["metadata"]["uid"]
-    if change.type is ChangeType.DELETED or not selected.has(body):
-        is_news = uid in matched or (change.type is ChangeType.DELETED and selected.has(body))
-        matched.discard(uid)
-        return {"type": ChangeType.DELETED, "object": body} if is_news else None
-    matched.add(uid)
-    return {"type": change.type, "object": body}
+    if change.type is not ChangeType.DELETED and selected.has_labels(body):
+        matched.add(uid)
+        return {"type": change.type, "object": body}
+    is_known = uid in matched or (change.type is ChangeType.DELETED and selected.has_labels(body))
+    if not is_known and change.type is ChangeType.MODIFIED:  # it may have matched before the watch began
+        text = before()
+        is_known = text is None or selected.has_labels(json.loads(text))
+    matched.discard(uid)
+    return {"type": ChangeType.DELETED, "object": body} if is_known else None

@@ -123,6 +123,22 @@ class LocalApiStore:
                 news = self._after(kind, after)
             return news, _version(self._connection)
 
+    def before(self, kind: str, change: ObjectChange) -> str | None:
+        """The object before a change, as JSON. None: the change that made it so is not kept any more.
+
+        Raises:
+            StoreClosed: `lethe local up` ends.
+        """
+        uid = json.loads(change.body)["metadata"]["uid"]
+        with self._changed:
+            self._require_open()
+            rows = self._connection.execute(
+                "SELECT body FROM changes WHERE version < ? AND kind = ? AND body LIKE ? ORDER BY version DESC",
+                (change.version, kind, f'%"uid": "{uid}"%'),
+            )
+            # Others may have the object as their owner.
+            return next((body for (body,) in rows if json.loads(body)["metadata"]["uid"] == uid), None)
+
     def close(self) -> None:
         """End all waits and close the file."""
         with self._changed:

@@ -100,6 +100,7 @@ def test_pages_leave_out_no_object_when_others_go_or_come_between_them(running: 
 def test_a_watch_reports_changes_of_the_objects_that_it_selects(running: Running) -> None:
     kube = running.kube
     kube.create(CONFIG_MAPS, NAMESPACE, config_map("a", app="x"))
+    kube.create(CONFIG_MAPS, NAMESPACE, config_map("c", app="x"))
     version = json.load(running.request("/api/v1/configmaps"))["metadata"]["resourceVersion"]
     query = f"watch=true&labelSelector=app%3Dx&resourceVersion={version}&timeoutSeconds=30"
     stream = running.request(f"/api/v1/namespaces/{NAMESPACE}/configmaps?{query}")
@@ -108,13 +109,16 @@ def test_a_watch_reports_changes_of_the_objects_that_it_selects(running: Running
         kube.create(CONFIG_MAPS, NAMESPACE, config_map("other"))
         kube.create(CONFIG_MAPS, NAMESPACE, config_map("b", app="x"))
         kube.patch(CONFIG_MAPS, NAMESPACE, "b", {"metadata": {"labels": {"app": "y"}}})
+        kube.patch(CONFIG_MAPS, NAMESPACE, "other", {"data": {"k": "v"}})
+        kube.patch(CONFIG_MAPS, NAMESPACE, "c", {"metadata": {"labels": {"app": "y"}}})
+        kube.patch(CONFIG_MAPS, NAMESPACE, "c", {"data": {"k": "v"}})
         kube.delete(CONFIG_MAPS, NAMESPACE, "a")
 
     threading.Thread(target=change).start()
-    events = [json.loads(next(stream)) for _ in range(3)]
+    events = [json.loads(next(stream)) for _ in range(4)]
 
     seen = [(e["type"], e["object"]["metadata"]["name"]) for e in events]
-    assert seen == [("ADDED", "b"), ("DELETED", "b"), ("DELETED", "a")]
+    assert seen == [("ADDED", "b"), ("DELETED", "b"), ("DELETED", "c"), ("DELETED", "a")]
     stream.close()
 
 
