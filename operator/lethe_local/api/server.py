@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 from lethe.http_server import BoundedHandler, BoundedServer, ClientLimits, Rejected, is_same_secret, start, wrap_tls
 
 from lethe_local.api.objects import (
+    STATUS,
     ApiKind,
     LocalObjects,
     StatusError,
@@ -296,9 +297,10 @@ class _Handler(BoundedHandler):
         if len(rest) >= 3 and rest[0] == "namespaces":
             namespace, rest = rest[1], rest[2:]
         kind = self.objects.kinds.get((api, rest[0])) if rest else None
-        if kind is None or len(rest) > 3:
+        name, subresource = [*rest[1:], "", ""][:2]
+        if kind is None or len(rest) > 3 or subresource not in ("", STATUS):
             raise StatusError(404, "NotFound", "the server could not find the requested resource")
-        return PathTarget(kind, namespace, rest[1] if len(rest) > 1 else "", rest[2] if len(rest) > 2 else "")
+        return PathTarget(kind, namespace, name, subresource)
 
     def _done(self, target: PathTarget, query: Mapping[str, str], body: Any) -> Any:
         kind, namespace, name = target.kind, target.namespace, target.name
@@ -318,7 +320,7 @@ class _Handler(BoundedHandler):
                 return self.objects.patch(kind, place, body, strict, dry)
             case "PUT", True:
                 return self.objects.replace(kind, place, body, strict, dry)
-            case "DELETE", True:
+            case "DELETE", True if not target.subresource:
                 uid = ((body or {}).get("preconditions") or {}).get("uid", "")
                 # kubectl writes the options of a deletion into the body.
                 return self.objects.delete(kind, namespace, name, uid, dry or bool((body or {}).get("dryRun")))

@@ -97,6 +97,20 @@ def test_pages_leave_out_no_object_when_others_go_or_come_between_them(running: 
         running.request(f"{path}?continue=3")
 
 
+def test_what_the_server_does_not_have_is_not_answered_as_the_object(running: Running) -> None:
+    running.kube.create(CONFIG_MAPS, NAMESPACE, config_map("a"))
+    path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/a"
+
+    def refused(method: str, subresource: str, body: Any = None) -> int:
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            running.request(f"{path}/{subresource}", method=method, body=body, headers=JSON)
+        return caught.value.code
+
+    assert [refused("GET", "log"), refused("PUT", "scale", config_map("a", lost="x"))] == [404, 404]
+    assert refused("DELETE", "status") == 405
+    assert running.kube.get(CONFIG_MAPS, NAMESPACE, "a")["metadata"]["labels"] == {}
+
+
 def test_a_watch_reports_changes_of_the_objects_that_it_selects(running: Running) -> None:
     kube = running.kube
     kube.create(CONFIG_MAPS, NAMESPACE, config_map("a", app="x"))
