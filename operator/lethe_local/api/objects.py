@@ -213,9 +213,9 @@ class LocalObjects:
         """Store an object with a new UID, and return it. A dry run stores nothing. Lethe's kinds lose their `status`.
 
         Raises:
-            StatusError: The name is taken, or the document is invalid or of another kind or namespace.
+            StatusError: The name is taken, or the document is invalid, or of another kind or namespace.
         """
-        metadata = dict(document.get("metadata") or {})
+        metadata = dict(_metadata_of(document))
         if metadata.get("namespace", namespace) != namespace:
             raise bad_request("the namespace of the object does not match the namespace of the request")
         if "generateName" in metadata and not metadata.get("name"):
@@ -249,6 +249,7 @@ class LocalObjects:
             place: Namespace, name and subresource.
         """
         namespace, name, subresource = place
+        _metadata_of(patch)
         with self.store.transaction() as t:
             old = _existing(t, kind, namespace, name)
             return self._replaced(t, kind, old, (merged(old, patch), subresource), strict, dry_run)
@@ -262,6 +263,7 @@ class LocalObjects:
             place: Namespace, name and subresource.
         """
         namespace, name, subresource = place
+        _metadata_of(document)
         with self.store.transaction() as t:
             old = _existing(t, kind, namespace, name)
             return self._replaced(t, kind, old, (document, subresource), strict, dry_run)
@@ -335,8 +337,34 @@ def _existing(t: Transaction, kind: ApiKind, namespace: str, name: str) -> Json:
     return body
 
 
+def _metadata_of(document: Json) -> Json:
+    """The metadata of a document, or of a patch. What is stored already is not looked at.
+
+    Raises:
+        StatusError: A part has another type than Kubernetes gives it.
+    """
+    metadata = document.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise bad_request("metadata is not an object")
+    for name in ("name", "generateName", "namespace", "resourceVersion", "uid"):
+        if not isinstance(metadata.get(name), str | None):
+            raise bad_request(f"metadata.{name} is not a string")
+    for name in ("labels", "annotations"):
+        texts = metadata.get(name) or {}
+        if not isinstance(texts, dict):
+            raise bad_request(f"metadata.{name} is not an object")
+        for key, text in texts.items():
+            if not isinstance(text, str | None):
+                raise bad_request(
+                    f"metadata.{name}.{key} is not a string: in YAML, write numbers and booleans in quotes"
+                )
+    return metadata
+
+
 def _checked(kind: ApiKind, new: Json, old: Json | None, strict: bool) -> Json:
     if kind.definition is None:
+        if not new["metadata"].get("name"):
+            raise invalid(f"{kind.resource.name} is invalid: metadata.name: Required value")
         return json.loads(json.dumps(new))
     try:
         return admitted(kind.definition, new, old, strict)

@@ -181,6 +181,7 @@ WATCH_SECONDS: Final = 300.0
 LIMITS: Final = ClientLimits(body_bytes=MAX_BODY_BYTES)
 BOOKMARK_SECONDS: Final = 15.0
 _METADATA_LIST: Final = "as=PartialObjectMetadataList"
+_NUMBER: Final = re.compile(r"[0-9]{1,18}(\.[0-9]+)?")
 _MERGES: Final = ("application/merge-patch+json", "application/strategic-merge-patch+json")
 
 
@@ -283,11 +284,14 @@ class _Handler(BoundedHandler):
                 "--dry-run=client -o yaml, and pipe the output to kubectl apply -f -",
             )
         try:
-            return json.loads(content) if content else {}
+            document = json.loads(content) if content else {}
         except ValueError as e:
             raise bad_request(f"the body is not JSON: {e}") from None
         except RecursionError:
             raise bad_request("the body is not JSON that can be read: it is nested too deeply") from None
+        if not isinstance(document, dict):
+            raise bad_request("the body is not an object of JSON")
+        return document
 
     def _target(self, path: str) -> PathTarget:
         parts = path.strip("/").split("/")
@@ -321,9 +325,9 @@ class _Handler(BoundedHandler):
             case "PUT", True:
                 return self.objects.replace(kind, place, body, strict, dry)
             case "DELETE", True if not target.subresource:
-                uid = ((body or {}).get("preconditions") or {}).get("uid", "")
+                uid = (body.get("preconditions") or {}).get("uid", "")
                 # kubectl writes the options of a deletion into the body.
-                return self.objects.delete(kind, namespace, name, uid, dry or bool((body or {}).get("dryRun")))
+                return self.objects.delete(kind, namespace, name, uid, dry or bool(body.get("dryRun")))
             case _:
                 raise StatusError(405, "MethodNotAllowed", f"the method {self.command} is not supported here")
 
@@ -334,7 +338,7 @@ class _Handler(BoundedHandler):
         if token := query.get("continue"):
             version, after = _place_of(token)
             items = [i for i in items if _key_of(i) > after]
-        limit = int(query.get("limit") or 0)
+        limit = _number(query, "limit")
         page = items[:limit] if limit else items
         more = _token(version, _key_of(page[-1])) if len(page) < len(items) else ""
         metadata = {"resourceVersion": str(version), **({"continue": more} if more else {})}
@@ -361,22 +365,25 @@ class _Handler(BoundedHandler):
         return "as=Table" in self.headers.get("Accept", "")
 
     def _watch(self, target: PathTarget, query: Mapping[str, str]) -> None:
+        events = self._events(target, query)  # whose errors are an answer only now
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.wfile.flush()
-        for event in self._events(target, query):
+        for event in events:
             line = json.dumps(event).encode() + b"\n"
             self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")
 
     def _events(self, target: PathTarget, query: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
-        ends = time.monotonic() + float(query.get("timeoutSeconds") or WATCH_SECONDS)
-        kind = target.kind
+        ends = time.monotonic() + (_number(query, "timeoutSeconds") or WATCH_SECONDS)
         selected = Selected(target.namespace, target.name or _name_of(query), query.get("labelSelector", ""))
-        after = int(query.get("resourceVersion") or 0) or self.objects.store.version()
+        after = _number(query, "resourceVersion") or self.objects.store.version()
+        return self._events_of(target.kind, selected, after, ends)
+
+    def _events_of(self, kind: ApiKind, selected: "Selected", after: int, ends: float) -> Iterator[Mapping[str, Any]]:
         matched: set[str] = set()  # UIDs of objects that were reported, and match
         bookmark = {"apiVersion": kind.api_version, "kind": kind.resource.name}
         while (left := ends - time.monotonic()) > 0:
@@ -414,6 +421,18 @@ class Selected:
     def has_labels(self, body: Mapping[str, Any]) -> bool:
         """Whether the labels of an object are selected."""
         return matches(self.labels, body["metadata"].get("labels") or {})
+
+
+def _number(query: Mapping[str, str], name: str) -> int:
+    """A parameter that is a number, without what follows its point; 0: it is missing.
+
+    Raises:
+        StatusError: It is another text.
+    """
+    text = query.get(name) or "0"
+    if _NUMBER.fullmatch(text) is None:
+        raise bad_request(f"the parameter {name} is not a number")
+    return int(text.partition(".")[0])
 
 
 def _key_of(body: Mapping[str, Any]) -> tuple[str, str]:

@@ -204,6 +204,39 @@ def test_a_dry_run_changes_nothing(running: Running) -> None:
     assert running.kube.get(CONFIG_MAPS, NAMESPACE, "a") == created
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "?limit=ten", None),
+        ("GET", "?watch=true&resourceVersion=1&timeoutSeconds=x", None),
+        ("GET", "?watch=true&resourceVersion=1&fieldSelector=data.k%3Dv", None),
+        ("POST", "", [config_map("b")]),
+        ("POST", "", {"metadata": "b"}),
+        ("POST", "", {"metadata": {"name": 7}}),
+        ("POST", "", {"metadata": {"name": "b", "labels": {"rank": 7}}}),
+        ("PUT", "/a", {"metadata": {"name": "a", "annotations": {"is": True}}}),
+        ("PATCH", "/a", {"metadata": {"labels": {"rank": [1]}}}),
+    ],
+)
+def test_a_request_that_kubernetes_cannot_read_is_answered_so(
+    running: Running, method: str, path: str, body: Any
+) -> None:
+    running.kube.create(CONFIG_MAPS, NAMESPACE, config_map("a"))
+    media = {"Content-Type": "application/merge-patch+json"} if method == "PATCH" else JSON
+
+    with pytest.raises(urllib.error.HTTPError) as refusal:
+        running.request(
+            f"/api/v1/namespaces/{NAMESPACE}/configmaps{path}", method=method, body=body, headers=media
+        ).read()
+
+    assert (refusal.value.code, json.load(refusal.value)["reason"]) == (400, "BadRequest")
+
+
+def test_an_object_without_a_name_is_refused(running: Running) -> None:
+    with pytest.raises(RequestRefused, match=r"metadata\.name: Required value"):
+        running.kube.create(CONFIG_MAPS, NAMESPACE, {"data": {"k": "v"}, "metadata": {}})
+
+
 def test_without_the_token_nothing_is_answered(running: Running) -> None:
     with pytest.raises(urllib.error.HTTPError) as refusal:
         running.request("/api/v1/configmaps", token="guessed")
