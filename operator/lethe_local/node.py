@@ -229,6 +229,7 @@ log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 LOOK_SECONDS: Final = 0.5
+COLLECT_SECONDS: Final = 30.0
 KILLED_SECONDS: Final = 10.0  # a killed process is gone after milliseconds, unless its disk hangs
 KEPT: Final = frozenset({LOG_FILE, PID_FILE})  # of the folder of a pod that has ended
 _PACKAGES: Final = Path(__file__).resolve().parents[1]
@@ -249,6 +250,8 @@ class Node:
     _processes: dict[str, PodProcess] = field(default_factory=dict)
     """By UID of the pod."""
     _leaving: threading.Event = field(default_factory=threading.Event)
+    _collects: float = 0.0
+    """When to look for objects without owners again, by time.monotonic."""
 
     def __post_init__(self) -> None:
         kinds = {k.resource: k for k in self.objects.kinds.values()}
@@ -296,6 +299,9 @@ class Node:
 
     def look(self) -> None:
         """Do what has to be done now."""
+        if time.monotonic() >= self._collects:
+            self._collects = time.monotonic() + COLLECT_SECONDS
+            self.objects.collect()
         jobs = sorted(
             self.objects.list(self._jobs, "")[0],
             key=lambda j: (j["metadata"]["creationTimestamp"], j["metadata"]["name"]),

@@ -291,6 +291,13 @@ class LocalObjects:
             if old is not None and old["metadata"]["uid"] == uid:
                 self._remove(t, kind, old)
 
+    def collect(self) -> None:
+        """Delete objects that were created, or got their owners, when these were gone already. Safe to repeat."""
+        with self.store.transaction() as t:
+            for key, owned in t.owned():
+                if t.get(key, owned["metadata"].get("namespace", ""), owned["metadata"]["name"]) == owned:
+                    self._collect(t, self._by_key[key], owned)
+
     def _replaced(
         self, t: Transaction, kind: ApiKind, old: Json, wanted: tuple[Json, str], strict: bool, dry_run: bool
     ) -> Json:
@@ -327,7 +334,17 @@ class LocalObjects:
     def _remove(self, t: Transaction, kind: ApiKind, old: Json) -> None:
         t.remove(kind.key, old)
         for key, owned in t.owned_by(old["metadata"]["uid"]):
-            self._delete(t, self._by_key[key], owned)
+            self._collect(t, self._by_key[key], owned)
+
+    def _collect(self, t: Transaction, kind: ApiKind, owned: Json) -> None:
+        """Delete an object if all its owners are gone; otherwise, forget those that are."""
+        owners = owned["metadata"]["ownerReferences"]
+        left = [o for o in owners if t.has(o.get("uid", ""))]
+        if not left:
+            self._delete(t, kind, owned)
+        elif len(left) < len(owners):
+            metadata = {**owned["metadata"], "ownerReferences": left}
+            t.put(kind.key, {**owned, "metadata": metadata}, ChangeType.MODIFIED)
 
 
 def _existing(t: Transaction, kind: ApiKind, namespace: str, name: str) -> Json:

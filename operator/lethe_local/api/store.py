@@ -198,6 +198,18 @@ class Transaction:
             (k, b) for k, b in objects if any(o.get("uid") == uid for o in b["metadata"].get("ownerReferences") or ())
         ]
 
+    def owned(self) -> Sequence[tuple[str, Json]]:
+        """The objects that name owners, with their kinds."""
+        rows = self._connection.execute(
+            "SELECT kind, body FROM objects WHERE body LIKE '%\"ownerReferences\": [{%' ORDER BY kind, name"
+        )
+        objects = [(kind, json.loads(body)) for kind, body in rows]
+        return [(k, b) for k, b in objects if b["metadata"].get("ownerReferences")]
+
+    def has(self, uid: str) -> bool:
+        """Whether there is an object with a UID."""
+        return self._connection.execute("SELECT 1 FROM objects WHERE uid = ?", (uid,)).fetchone() is not None
+
     def version(self) -> int:
         """The number of the latest change of any object; 0: nothing was ever stored."""
         return _version(self._connection)

@@ -159,6 +159,26 @@ def test_what_an_object_owns_goes_with_it_but_jobs_wait_for_their_process(
     assert jobs.names() == []
 
 
+def test_an_object_stays_as_long_as_it_has_an_owner(objects: LocalObjects, maps: Client) -> None:
+    def owner(of: Document) -> Document:
+        return {"apiVersion": "v1", "kind": "ConfigMap", **{k: of["metadata"][k] for k in ("name", "uid")}}
+
+    first, second, gone = (maps.create(config_map(name)) for name in ("first", "second", "gone"))
+    maps.delete("gone")
+    maps.create(config_map("of-both", ownerReferences=[owner(first), owner(second)]))
+    # As by an operator that has not seen the deletion yet.
+    maps.create(config_map("too-late", ownerReferences=[owner(gone)]))
+    maps.create(config_map("of-too-late", ownerReferences=[owner(maps.get("too-late"))]))
+
+    maps.delete("first")
+    objects.collect()
+
+    assert maps.names() == ["of-both", "second"]
+    assert maps.get("of-both")["metadata"]["ownerReferences"] == [owner(second)]
+    maps.delete("second")
+    assert maps.names() == []
+
+
 def test_the_state_is_there_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     first = LocalApiStore(path)

@@ -149,6 +149,18 @@ def test_after_a_restart_that_follows_a_kill(machine: Machine, monkeypatch: pyte
     assert (machine.copies(), machine.phases(), lost.parent.exists()) == (set(), ["Failed"], False)
 
 
+def test_what_was_created_for_an_owner_that_is_gone_is_deleted(machine: Machine) -> None:
+    """Such as the Secret of a Restatement that was deleted at the same time."""
+    owners = [{"apiVersion": "lethe.dev/v1beta1", "kind": "Restatement", "name": "erase-1", "uid": "gone"}]
+    metadata = {"name": "erase-1", "ownerReferences": owners}
+    machine.create("Secret", {"kind": "Secret", "metadata": metadata, "data": {"k": "djE="}})
+
+    machine.node().look()
+
+    secrets = next(k for k in kinds() if k.resource.name == "Secret")
+    assert [s["metadata"]["name"] for s in machine.objects.list(secrets, "")[0]] == ["erase-x"]
+
+
 def test_of_a_pod_that_cannot_start(machine: Machine) -> None:
     machine.create("Job", a_job("run", missing=True))
 
