@@ -211,11 +211,12 @@ def _files(volume: Volume, find: Find) -> Iterator[tuple[str, bytes]]:
 
 
 def _keys(source: Volume, document: Volume, where: str) -> Iterator[tuple[str, bytes]]:
-    data = {k: v.encode() for k, v in (document.get("stringData") or {}).items()}
     if document["kind"] == "Secret":
-        data |= {k: base64.b64decode(v) for k, v in (document.get("data") or {}).items()}
+        data = {k: base64.b64decode(v) for k, v in (document.get("data") or {}).items()}
+        # Of a Secret that an earlier version stored. The API server now adds these texts to the data.
+        data |= {k: v.encode() for k, v in (document.get("stringData") or {}).items()}
     else:
-        data |= {k: v.encode() for k, v in (document.get("data") or {}).items()}
+        data = {k: v.encode() for k, v in (document.get("data") or {}).items()}
         data |= {k: base64.b64decode(v) for k, v in (document.get("binaryData") or {}).items()}
     items = source.get("items")
     for key, path in [(i["key"], i["path"]) for i in items] if items else [(k, k) for k in data]:

@@ -4,6 +4,7 @@ As the Kubernetes API server does it, as far as Lethe and kubectl need it. The k
 few of Kubernetes that the operator uses.
 """
 
+import base64
 import json
 import re
 import secrets
@@ -382,13 +383,28 @@ def _checked(kind: ApiKind, new: Json, old: Json | None, strict: bool) -> Json:
     if kind.definition is None:
         if not new["metadata"].get("name"):
             raise invalid(f"{kind.resource.name} is invalid: metadata.name: Required value")
-        return json.loads(json.dumps(new))
+        return json.loads(json.dumps(_with_data(new) if kind.resource == SECRETS else new))
     try:
         return admitted(kind.definition, new, old, strict)
     except NotAdmitted as e:
         raise invalid(str(e)) from None
     except Undecodable as e:
         raise bad_request(str(e)) from None
+
+
+def _with_data(secret: Json) -> Json:
+    """A Secret with its texts among its data, which they replace.
+
+    Raises:
+        StatusError: They are not texts.
+    """
+    texts = secret.get("stringData")
+    if not texts:
+        return {k: v for k, v in secret.items() if k != "stringData"}
+    if not isinstance(texts, dict) or not all(isinstance(text, str | None) for text in texts.values()):
+        raise bad_request("stringData is not an object of strings")
+    encoded = {key: base64.b64encode((text or "").encode()).decode() for key, text in texts.items()}
+    return {**{k: v for k, v in secret.items() if k != "stringData"}, "data": {**(secret.get("data") or {}), **encoded}}
 
 
 def _now() -> str:

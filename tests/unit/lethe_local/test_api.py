@@ -219,6 +219,19 @@ def test_the_former_content_of_a_secret_leaves_the_files_of_the_database(tmp_pat
     assert [c.type for c in changes[0]] == ["ADDED", "ADDED", "DELETED" if by == "delete" else "MODIFIED"]
 
 
+def test_the_texts_of_a_secret_replace_its_data(objects: LocalObjects) -> None:
+    """As `kubectl patch secret … -p '{"stringData": …}'` does in a cluster: a run mounts the new values."""
+    client = Client(objects, SECRETS)
+    client.create(named("erase-x", {"kind": "Secret", "metadata": {}, "data": {"ids": "b2xk", "other": "b2xk"}}))
+
+    changed = client.patch("erase-x", {"stringData": {"ids": "new"}})
+
+    assert changed["data"] == {"ids": base64.b64encode(b"new").decode(), "other": "b2xk"}
+    assert "stringData" not in changed
+    with refused(400, "BadRequest"):
+        client.patch("erase-x", {"stringData": {"ids": 7}})
+
+
 def test_a_failed_transaction_changes_nothing(objects: LocalObjects, maps: Client) -> None:
     def fail_after_a_write() -> None:
         with objects.store.transaction() as t:
