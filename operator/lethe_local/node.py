@@ -174,10 +174,11 @@ def mounted(pod: Volume, folder: Path, find: Find) -> dict[str, str]:
     for mount in spec["containers"][0].get("volumeMounts") or ():
         place = Path(places[mount["mountPath"]])
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for name, content in _files(by_name[mount["name"]], find):
+        for kind, name, content in _files(by_name[mount["name"]], find):
             path = place / name
             path.touch(mode=0o600)
-            path.write_bytes(_in_folder(content, places))
+            # Secrets hold keys, and values of rows, which may look like paths.
+            path.write_bytes(content if kind == "Secret" else _in_folder(content, places))
     return places
 
 
@@ -195,7 +196,8 @@ def _in_folder(content: bytes, places: Mapping[str, str]) -> bytes:
         return content
 
 
-def _files(volume: Volume, find: Find) -> Iterator[tuple[str, bytes]]:
+def _files(volume: Volume, find: Find) -> Iterator[tuple[str, str, bytes]]:
+    """The kind of the object that each file of a volume comes from, its name, and its content."""
     for source in (volume.get("projected") or {}).get("sources") or (volume,):
         for source_field, kind, name_field in (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName")):
             of = source.get(source_field)
@@ -207,7 +209,8 @@ def _files(volume: Volume, find: Find) -> Iterator[tuple[str, bytes]]:
                 if of.get("optional"):
                     continue
                 raise VolumeMissing(f'{kind.lower()} "{name}" not found')
-            yield from _keys(of, found, f"{kind} {name}")
+            for path, content in _keys(of, found, f"{kind} {name}"):
+                yield kind, path, content
 
 
 def _keys(source: Volume, document: Volume, where: str) -> Iterator[tuple[str, bytes]]:

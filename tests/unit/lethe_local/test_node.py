@@ -274,6 +274,16 @@ def test_a_secret_is_decoded_and_readable_by_its_owner_alone(tmp_path: Path) -> 
     assert oct((tmp_path / "v/k").stat().st_mode & 0o777) == "0o600"
 
 
+def test_values_that_look_like_mounted_paths_stay_as_they_are(tmp_path: Path) -> None:
+    """An Erase would look for other values, and find none of its rows."""
+    values = b"/etc/v/ana\n/etc/v\n"
+    secret = {"kind": "Secret", "data": {"ids": base64.b64encode(values).decode()}}
+
+    mounted(pod({"projected": {"sources": [{"secret": {"name": "s"}}]}}), tmp_path, lambda *_: secret)
+
+    assert (tmp_path / "v/ids").read_bytes() == values
+
+
 def test_sources_can_be_optional(tmp_path: Path) -> None:
     sources = [{"secret": {"name": "absent", "optional": True}}, {"configMap": {"name": "c"}}]
 
