@@ -228,8 +228,12 @@ def log_lines(file: Path, last: int, follow: bool) -> Iterator[str]:
         last: How many; 0: all.
     """
     with file.open(errors="replace") as log:
-        yield from (line.rstrip("\n") for line in deque(log, maxlen=last or None))
         rest = ""
+        for line in deque(log, maxlen=last or None):
+            if follow and not line.endswith("\n"):  # the process has not written its end yet
+                rest = line
+            else:
+                yield line.rstrip("\n")
         while follow:
             ended = not node.is_running(file.parent)
             *whole, rest = (rest + log.read()).split("\n")

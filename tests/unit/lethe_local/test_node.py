@@ -346,3 +346,14 @@ def test_following_ends_with_the_process_and_shows_its_last_line(tmp_path: Path)
     ended = running.process.wait(timeout=60)
 
     assert (first, ended, list(lines)) == ("begun", 0, ["half and half"])
+
+
+def test_a_line_that_is_half_written_when_following_begins_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("first\nhalf")
+    lines = log_lines(tmp_path / "log", 10, follow=True)
+
+    begun = next(lines)
+    with (tmp_path / "log").open("a") as log:
+        log.write(" and half\n")
+
+    assert [begun, *lines] == ["first", "half and half"]
