@@ -48,9 +48,11 @@ class LocalProcess:
     folder: Path
     running: PodProcess | None = None
     failures: int = 0
-    """In a row."""
+    """In a row: a process that has run for longer than the longest pause begins a new one."""
     starts: float = 0.0
     """Not before this time, by time.monotonic."""
+    started: float = 0.0
+    """When it was started, by time.monotonic."""
 
     def recover(self) -> None:
         """End the process of an earlier life."""
@@ -64,6 +66,8 @@ class LocalProcess:
             code = self.running.exit_code
             if code is None:
                 return
+            if now - self.started > LONGEST_PAUSE_SECONDS:
+                self.failures = 0
             pause = min(PAUSE_SECONDS * 2**self.failures, LONGEST_PAUSE_SECONDS)
             log.warning(
                 "the %s ended with exit code %s and starts again in %g s; see %s/log",
@@ -74,7 +78,7 @@ class LocalProcess:
             )
             self.running, self.failures, self.starts = None, min(self.failures + 1, 10), now + pause
         if now >= self.starts:
-            self.running = start_process(self.command, self.environ, self.folder)
+            self.running, self.started = start_process(self.command, self.environ, self.folder), now
 
     def stop(self) -> None:
         """Ask the process to end, if it runs; a call after its grace period kills it."""
