@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import sqlite3
 import sys
 import threading
 import time
@@ -149,11 +150,21 @@ class Local:
         self._stack.close()
 
     def watch(self, until: Callable[[], bool]) -> None:
-        """Keep all parts running until a condition holds."""
+        """Keep all parts running until a condition holds.
+
+        What fails is tried again: an editor may be replacing the file of catalogs, or the disk may be full.
+        """
+        last: list[str] = []
         while not until():
-            self._sync_catalogs()
-            for part in self._parts:
-                part.look()
+            failed: list[str] = []
+            for look in (self._sync_catalogs, *(part.look for part in self._parts)):
+                try:
+                    look()
+                except (OSError, sqlite3.Error, objects.StatusError) as e:
+                    failed.append(f"{type(e).__name__}: {e}")
+            if failed and failed != last:  # some last for many looks
+                log.warning("lethe local goes on, and tries again: %s", "; ".join(failed))
+            last = failed
             time.sleep(LOOK_SECONDS)
 
     def serve_gateway(self, port: int = 0) -> str:
@@ -265,14 +276,18 @@ class Local:
         self._create("Lease", NAMESPACE, {"apiVersion": "coordination.k8s.io/v1", "metadata": named, "spec": {}})
         key = {"key": base64.b64encode(os.urandom(32)).decode()}
         self._create("Secret", NAMESPACE, {"apiVersion": "v1", "metadata": {"name": "lethe-digest-key"}, "data": key})
-        self._create("Secret", NAMESPACE, {"apiVersion": "v1", "metadata": {"name": CATALOGS_SECRET}})
         self._sync_catalogs()
 
     def _sync_catalogs(self) -> None:
         """The Secret with the catalogs has the content of the folder's file."""
         text = base64.b64encode(self.folder.catalogs.read_bytes()).decode()
-        place = (NAMESPACE, CATALOGS_SECRET, "")
-        self.objects.patch(self._kind("Secret"), place, {"data": {".pyiceberg.yaml": text}})
+        place, patch = (NAMESPACE, CATALOGS_SECRET, ""), {"data": {".pyiceberg.yaml": text}}
+        try:
+            self.objects.patch(self._kind("Secret"), place, patch)
+        except objects.StatusError as e:
+            if e.reason != "NotFound":
+                raise
+            self._create("Secret", NAMESPACE, {"apiVersion": "v1", "metadata": {"name": CATALOGS_SECRET}, **patch})
 
     def _create(self, kind: str, namespace: str, document: dict[str, Any]) -> None:
         try:
