@@ -82,6 +82,11 @@ def kind_of(name: str) -> ApiKind:
     )
 
 
+def place_of(kind: ApiKind) -> str:
+    """The namespace of the commands' objects; "" for a kind without namespaces."""
+    return NAMESPACE if kind.namespaced else ""
+
+
 def kind_of_document(document: Mapping[str, Any], where: str) -> ApiKind:
     """The kind of object that a document is.
 
@@ -275,7 +280,7 @@ def get(path: Path | None, kind: str, name: str, output: str) -> None:
     """Show objects of a kind, such as datasets, restatements or jobs."""
     of = kind_of(kind)
     with client(folder_of(path)) as kube:
-        objects = [kube.get(of.resource, NAMESPACE, name)] if name else kube.list(of.resource, NAMESPACE)
+        objects = [kube.get(of.resource, place_of(of), name)] if name else kube.list(of.resource, place_of(of))
     shown: Any = objects[0] if name else {"apiVersion": "v1", "kind": "List", "items": objects}
     match output:
         case "json":
@@ -300,7 +305,7 @@ def describe(path: Path | None, kind: str, name: str) -> None:
     """Show an object, its conditions and its events."""
     of = kind_of(kind)
     with client(folder_of(path)) as kube:
-        resource = kube.get(of.resource, NAMESPACE, name)
+        resource = kube.get(of.resource, place_of(of), name)
         uid = resource["metadata"]["uid"]
         events = [
             e for e in kube.list(kind_of("event").resource, NAMESPACE) if (e.get("regarding") or {}).get("uid") == uid
@@ -332,7 +337,7 @@ def wait(path: Path | None, kind: str, name: str, wanted: str, timeout: int) -> 
     with working(f"waiting for {name}"), client(folder_of(path)) as kube:
         while time.monotonic() < ends:
             try:
-                resource = kube.get(of.resource, NAMESPACE, name)
+                resource = kube.get(of.resource, place_of(of), name)
             except NotFound:
                 if condition == "delete":
                     return
@@ -359,9 +364,9 @@ def delete(path: Path | None, kind: str, name: str, dry_run: bool) -> None:
     """Delete an object. Deleting a Dataset keeps its table and its buffer."""
     of = kind_of(kind)
     with client(folder_of(path)) as kube:
-        found = kube.get(of.resource, NAMESPACE, name)
+        found = kube.get(of.resource, place_of(of), name)
         if not dry_run:
-            kube.delete(of.resource, NAMESPACE, name)
+            kube.delete(of.resource, place_of(of), name)
     if dry_run and of.definition is not None:
         _plan().print_deleted(folder_of(path).path, found)
         return
@@ -387,15 +392,15 @@ def logs(path: Path | None, run: str, follow: bool, tail: int) -> None:
 def apply_document(kube: Kube, kind: ApiKind, document: dict[str, Any]) -> str:
     """Create the object, or change it to follow the document, as kubectl does. Return what was done."""
     try:
-        kube.create(kind.resource, NAMESPACE, applied(document))
+        kube.create(kind.resource, place_of(kind), applied(document))
         return "created"
     except AlreadyExists:
         name = document["metadata"].get("name", "")
-        before = kube.get(kind.resource, NAMESPACE, name)
+        before = kube.get(kind.resource, place_of(kind), name)
     patch = patch_of(document, before)
     if not patch:
         return "unchanged"
-    after = kube.patch(kind.resource, NAMESPACE, name, patch)
+    after = kube.patch(kind.resource, place_of(kind), name, patch)
     return "unchanged" if after == before else "configured"
 
 

@@ -302,7 +302,14 @@ class _Handler(BoundedHandler):
             namespace, rest = rest[1], rest[2:]
         kind = self.objects.kinds.get((api, rest[0])) if rest else None
         name, subresource = [*rest[1:], "", ""][:2]
-        if kind is None or len(rest) > 3 or subresource not in ("", STATUS):
+        is_wrong = len(rest) > 3 or subresource not in ("", STATUS)
+        # Objects of all namespaces can only be listed.
+        if (
+            kind is None
+            or is_wrong
+            or (name and kind.namespaced and not namespace)
+            or (namespace and not kind.namespaced)
+        ):
             raise StatusError(404, "NotFound", "the server could not find the requested resource")
         return PathTarget(kind, namespace, name, subresource)
 
@@ -316,7 +323,7 @@ class _Handler(BoundedHandler):
                 return table_of(kind, [found], {}, datetime.now(UTC)) if self._wants_table() else found
             case "GET", False:
                 return self._list(target, query)
-            case "POST", False:
+            case "POST", False if namespace or not kind.namespaced:
                 return self.objects.create(kind, namespace, body, strict, dry)
             case "PATCH", True:
                 if self.headers.get("Content-Type", "") not in _MERGES:

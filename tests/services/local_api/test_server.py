@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from lethe.kube import CONFIG_MAPS, DATASETS, AlreadyExists, Conflict, Kube, NotFound, RequestRefused
+from lethe_local import cli
 from lethe_local.folder import NAMESPACE, Folder
 
 from tests.support import api_server
@@ -109,6 +111,31 @@ def test_what_the_server_does_not_have_is_not_answered_as_the_object(running: Ru
     assert [refused("GET", "log"), refused("PUT", "scale", config_map("a", lost="x"))] == [404, 404]
     assert refused("DELETE", "status") == 405
     assert running.kube.get(CONFIG_MAPS, NAMESPACE, "a")["metadata"]["labels"] == {}
+
+
+def test_only_objects_of_namespaces_are_in_one(running: Running, tmp_path: Path) -> None:
+    manifest = tmp_path / "namespace.yaml"
+    manifest.write_text("{apiVersion: v1, kind: Namespace, metadata: {name: team-a}}")
+
+    def lethe_local(*command: str) -> str:
+        done = CliRunner().invoke(cli.local, [*command, "--dir", str(running.folder.path)], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    lethe_local("apply", "-f", str(manifest))
+
+    assert lethe_local("get", "namespaces", "-o", "name").split() == ["namespace/team-a"]
+    assert json.load(running.request("/api/v1/namespaces/team-a"))["metadata"]["name"] == "team-a"
+    assert "team-a" in lethe_local("describe", "namespace", "team-a")
+    lethe_local("delete", "namespace", "team-a")
+    assert json.load(running.request("/api/v1/namespaces"))["items"] == []
+    for method, path in (
+        ("POST", "/api/v1/namespaces/default/namespaces"),
+        ("POST", "/api/v1/configmaps"),
+        ("GET", "/api/v1/configmaps/a"),
+    ):
+        with pytest.raises(urllib.error.HTTPError, match=r"404|405"):
+            running.request(path, method=method, body={"metadata": {"name": "a"}}, headers=JSON)
 
 
 def test_a_watch_reports_changes_of_the_objects_that_it_selects(running: Running) -> None:
