@@ -4,7 +4,8 @@ What a DAG run delivers has its run id as the reference. Operators wait in the t
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -96,7 +97,7 @@ class _Waiting:
         """What was waited for, if the operator is not deferrable.
 
         Raises:
-            InputError: NotPromoted, NotRestated.
+            AirflowFailException: NotPromoted, NotRestated: a retry would end in the same way.
             TransientError: NotPromotedYet, NotRestatedYet, or the gateway is away.
         """
         if self.deferrable:
@@ -105,7 +106,7 @@ class _Waiting:
                 method_name="execute_complete",
                 timeout=timedelta(seconds=self.wait_seconds),
             )
-        with LetheHook(self.lethe_conn_id).get_conn() as gateway:
+        with LetheHook(self.lethe_conn_id).get_conn() as gateway, _failing_for_good():
             if "restatement" in awaited:
                 return _returned(gateway.wait(awaited["restatement"], self.wait_seconds))
             return _returned(gateway.wait_for_batch(awaited["dataset"], awaited["batch_id"], self.wait_seconds))
@@ -159,8 +160,13 @@ class LetheDeliverOperator(_Waiting, BaseOperator):
         self.lethe_conn_id = lethe_conn_id
 
     def execute(self, context: Mapping[str, Any]) -> Document:
-        """Upload the batch, and wait. Raises: those of `GatewayClient.put`."""
-        with LetheHook(self.lethe_conn_id).get_conn() as gateway:
+        """Upload the batch, and wait.
+
+        Raises:
+            AirflowFailException: The id of the batch is used: a retry would end in the same way.
+            Exception: The other errors of `GatewayClient.put`.
+        """
+        with LetheHook(self.lethe_conn_id).get_conn() as gateway, _failing_for_good("BatchIdUsed"):
             gateway.put(self.dataset, self.batch_id, self.folder, reference=context["run_id"])
         if not self.wait:
             return {"id": self.batch_id, "state": "buffered"}
@@ -231,9 +237,32 @@ class LetheBatchSensor(_Waiting, BaseSensorOperator):
         return super().execute(context)
 
     def poke(self, context: Mapping[str, Any]) -> bool:  # noqa: ARG002
-        """Whether the batch is promoted. Raises: those of `GatewayClient.promoted`."""
-        with LetheHook(self.lethe_conn_id).get_conn() as gateway:
+        """Whether the batch is promoted.
+
+        Raises:
+            AirflowFailException: It was refused or taken back: a retry would end in the same way.
+            TransientError: The gateway is away.
+        """
+        with LetheHook(self.lethe_conn_id).get_conn() as gateway, _failing_for_good():
             return gateway.promoted(self.dataset, self.batch_id) is not None
+
+
+@contextmanager
+def _failing_for_good(*reasons: str) -> Iterator[None]:
+    """Fail the task without further retries, as the trigger does.
+
+    Args:
+        reasons: Those for which a retry would end in the same way; none: all that a user has to change.
+
+    Raises:
+        AirflowFailException: For one of these reasons.
+    """
+    try:
+        yield
+    except InputError as e:
+        if reasons and e.reason not in reasons:
+            raise
+        raise AirflowFailException(str(e)) from e
 
 
 def _client(connection: Any) -> GatewayClient:
