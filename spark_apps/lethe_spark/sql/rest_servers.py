@@ -67,6 +67,8 @@ _HOP_BY_HOP: Final = frozenset(
     }
 )
 """The headers that concern one connection only, and those that both ends set themselves."""
+_SUCCESSES: Final = range(200, 300)
+"""Iceberg's client reads what answers with some of these say, not only with 200."""
 _OF_TABLES: Final = ("metadata-location", "metadata")
 """What Iceberg reads of the answers that hold metadata or credentials, besides `config` and `storage-credentials`."""
 _OF_CONFIG: Final = ("endpoints", "idempotency-key-lifetime")
@@ -363,11 +365,12 @@ class RestGuard:
         except HTTPError as e:
             log.warning("catalog %s: %s after %s", self.name, type(e).__name__, request.method)
             raise NoAnswer from e
-        headers = _end_to_end(answer.headers)
-        if answer.status != 200 or not answer.data:
+        # Without its target, Iceberg's client does not follow a redirection, whose answer would not be filtered.
+        headers = {k: v for k, v in _end_to_end(answer.headers).items() if k.lower() != "location"}
+        if answer.status not in _SUCCESSES or not answer.data:
             return RestAnswer(answer.status, answer.data, headers)
         try:
-            return RestAnswer(200, self._filtered(answer.data), headers)
+            return RestAnswer(answer.status, self._filtered(answer.data), headers)
         except ValueError:
             return error(502, "ServiceFailureException", f"the answer of the catalog {self.name} is not JSON")
         except InputError as e:

@@ -122,9 +122,21 @@ def test_a_catalog_that_gives_no_answer_leaves_the_client_without_one(catalog: C
 def test_a_redirection_is_not_followed(catalog: Catalog) -> None:
     catalog.status, catalog.headers = 307, [("Location", "http://evil.example/")]
     with guarding(catalog) as guard:
-        assert ask(guard, "/v1/namespaces", allow_redirects=False).status_code == 307
+        found = ask(guard, "/v1/namespaces")  # follows what it can, as Iceberg's client does
 
+    assert (found.status_code, found.headers.get("Location")) == (307, None)
     assert len(catalog.heard) == 1
+
+
+@pytest.mark.parametrize("status", [200, 201, 202])
+def test_every_answer_that_iceberg_reads_is_filtered(catalog: Catalog, status: int) -> None:
+    """Iceberg's client also takes 202 for a success."""
+    catalog.status = status
+    catalog.answers(overrides={"prefix": "main", "io-impl": "evil.FileIO", "header.Authorization": "theirs"})
+    with guarding(catalog) as guard:
+        found = ask(guard, "/v1/config")
+
+    assert (found.status_code, found.json()["overrides"]) == (status, {"prefix": "main"})
 
 
 def test_the_configuration_has_what_is_allowed(catalog: Catalog) -> None:
