@@ -17,6 +17,7 @@ from typing import Protocol
 from lethe.contract.run import RetentionSpec
 from lethe.contract.vacuum_policy import Retention
 from lethe.ledger.tombstone import Tombstone
+from lethe.uri import without_values
 
 
 class Age(StrEnum):
@@ -152,9 +153,9 @@ def outdated(planned: Iterable[FileBounds], files_now: Iterable[FileBounds]) -> 
     for f in planned:
         now = by_path.get(f.path)
         if now is None:
-            return f"{f.path} is no longer part of the table"
+            return f"{without_values(f.path)} is no longer part of the table"
         if not now.deletes <= f.deletes:
-            return f"rows of {f.path} were deleted since the plan"
+            return f"rows of {without_values(f.path)} were deleted since the plan"
     return ""
 
 

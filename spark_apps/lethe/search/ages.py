@@ -17,6 +17,7 @@ from lethe.search.batches import SearchError
 from lethe.search.candidates import CandidateFile
 from lethe.search.positions import SearchedFile, Unsure, as_arrow
 from lethe.storage.file_io import file_io
+from lethe.uri import without_values
 
 AgeResult: TypeAlias = "tuple[str, int | str | None]"
 """A path, and how many of its rows are too old, or why the file cannot be searched. None: the file does not exist."""
@@ -78,4 +79,4 @@ def result_of(file: CandidateFile, count: Callable[[CandidateFile], int]) -> Age
     except Unsure as e:
         return file.path, str(e)
     except Exception as e:
-        raise SearchError(f"{file.path} could not be searched ({type(e).__name__})") from None
+        raise SearchError(f"{without_values(file.path)} could not be searched ({type(e).__name__})") from None

@@ -23,6 +23,7 @@ from lethe.iceberg.column_path import ColumnName
 from lethe.search.candidates import CandidateFile
 from lethe.search.positions import Bounds, Part, SearchedFile, Unsure, frozen
 from lethe.storage.file_io import file_io
+from lethe.uri import without_values
 
 _Numbers: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 _OVERHEAD: Final = 500
@@ -206,7 +207,7 @@ def find_batches(
         known = KnownColumn(file.rows, parts)
         cache.put(key, known)
     if known.parts is None and if_absent is None and must_have and sorted_ids:
-        raise Unsure(f"{searched.path}: the file lacks the batch column")
+        raise Unsure(f"{without_values(searched.path)}: the file lacks the batch column")
     if known.parts is None and if_absent in sorted_ids and known.rows:
         found[str(if_absent)] = BitMap64(range(known.rows))
     return {i: frozen(positions) for i, positions in found.items()}
@@ -381,10 +382,10 @@ def result_of(
         found = search(file)
     except FileNotFoundError:
         if not strict:
-            raise SearchError(f"{file.path} could not be searched (FileNotFoundError)") from None
+            raise SearchError(f"{without_values(file.path)} could not be searched (FileNotFoundError)") from None
         return file.path, None
     except Unsure as e:
         return file.path, str(e)
     except Exception as e:
-        raise SearchError(f"{file.path} could not be searched ({type(e).__name__})") from None
+        raise SearchError(f"{without_values(file.path)} could not be searched ({type(e).__name__})") from None
     return file.path, {key: positions.serialize() for key, positions in found.items()}

@@ -24,6 +24,7 @@ from lethe.iceberg.snapshot_files import EQUALITY_DELETES, PlannedFile, Snapshot
 from lethe.read.data_file import Reading, deleted_rows
 from lethe.search.batches import SearchError
 from lethe.storage.file_io import file_io
+from lethe.uri import without_values
 
 NO_POSITIONS = FrozenBitMap64()
 Covering: TypeAlias = Mapping[str, frozenset[str]]
@@ -88,7 +89,8 @@ class CoverageSearch:
         except (InputError, pa.ArrowException):  # not readable here, or only by Spark
             return path, self.holds.names
         except Exception as e:
-            raise SearchError(f"{path} could not be searched for rows of holds ({type(e).__name__})") from None
+            name = without_values(path)
+            raise SearchError(f"{name} could not be searched for rows of holds ({type(e).__name__})") from None
 
     def _covering(self, io: FileIO, question: Question) -> frozenset[str]:
         leaving, hidden = question.leaving, _hidden(io, question)

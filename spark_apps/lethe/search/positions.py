@@ -28,6 +28,7 @@ from pyroaring import BitMap64, FrozenBitMap64
 from lethe.files.values import ValueKind, Values, ValueType
 from lethe.iceberg.column_path import ELEMENT, ColumnName, Step, any_value, lists_of, values_at
 from lethe.ingest.exact_values import is_list
+from lethe.uri import without_values
 
 _ROWS_PER_PIECE: Final = 65_536
 
@@ -405,10 +406,10 @@ def unsure_at(path: str) -> Iterator[None]:
     try:
         yield
     except Unsure as e:
-        raise Unsure(f"{path}: {e}") from None
+        raise Unsure(f"{without_values(path)}: {e}") from None
     except pa.ArrowException as e:
         # Its text may contain a value.
-        raise Unsure(f"{path}: {type(e).__name__}") from None
+        raise Unsure(f"{without_values(path)}: {type(e).__name__}") from None
 
 
 def columns_by_id(file: Columns, names: Mapping[ColumnName, int] | None) -> dict[int, ColumnName]:

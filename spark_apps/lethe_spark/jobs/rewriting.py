@@ -16,6 +16,7 @@ from lethe.files.native_deletes import NO_POSITIONS
 from lethe.ingest.registrable import RegisterTarget
 from lethe.purge.filtering import FileToFilter, Filter, Loss
 from lethe.purge.source import RowIds, with_row_ids
+from lethe.uri import without_values
 from lethe.vacuum.plan import ROW_IDS_SINCE
 from pyiceberg.types import DoubleType, FloatType
 from pyroaring import FrozenBitMap64
@@ -107,7 +108,7 @@ def filter_files(
     done = in_workers(context, table, tasks, worker.attempt, lambda filtered: filtered.to)
     for result in done:
         if result.unsuitable:
-            log.info("%s is rewritten by Spark: %s", result.path, result.unsuitable)
+            log.info("%s is rewritten by Spark: %s", without_values(result.path), result.unsuitable)
     written = [result for result in done if result.document]
     copied, encoded = sum(result.copied for result in written), sum(result.encoded for result in written)
     sent, by_store = sum(result.sent for result in written), sum(result.by_store for result in written)

@@ -14,6 +14,7 @@ from lethe.files.native_deletes import DeletedPositions
 from lethe.iceberg.delete_entries import DeletesKey
 from lethe.iceberg.native_deletes import FILE_PATH
 from lethe.iceberg.position_deletes import DeletesOfFile, read_positions, write_position_deletes, write_vectors
+from lethe.uri import without_values
 from pyiceberg.io import FileIO
 from pyroaring import FrozenBitMap64
 
@@ -205,7 +206,7 @@ def tasks_by_path(
         raise ConflictError(
             "DataMoved",
             f"{table.full_name}: snapshot {snapshot_id} does not hold {len(missing)} of the {len(wanted)} data files "
-            f"of the plan, the first is {missing[0]}. Nothing was committed. The run plans again.",
+            f"of the plan, the first is {without_values(missing[0])}. Nothing was committed. The run plans again.",
         )
     return tasks
 
