@@ -48,9 +48,22 @@ def _of_int_or_string(_: Any, wanted: bool, value: Any, __: Json) -> Iterator[Va
         yield ValidationError("must be an integer or a string", validator="int-or-string", instance=value)
 
 
+def _of_pattern(_: Any, pattern: str, value: Any, __: Json) -> Iterator[ValidationError]:
+    """As the API server reads it: classes such as that of blanks are of ASCII, and a line break is part of the text."""
+    if not isinstance(value, str):
+        return
+    match = re.search(pattern, value, re.ASCII)
+    if match is None or (pattern.endswith("$") and match.end() < len(value)):
+        yield ValidationError("does not match", validator="pattern", instance=value, validator_value=pattern)
+
+
 _Validator = extend(
     Draft202012Validator,
-    {"x-kubernetes-list-type": _of_list_type, "x-kubernetes-int-or-string": _of_int_or_string},
+    {
+        "pattern": _of_pattern,
+        "x-kubernetes-list-type": _of_list_type,
+        "x-kubernetes-int-or-string": _of_int_or_string,
+    },
 )
 
 

@@ -68,6 +68,7 @@ ACCEPTED = {
     "a Dataset's name of 63 characters": named("d" * 63, dataset_manifest()),
     "a Dataset's name with scaled in it": named("flights-scaled-down", dataset_manifest()),
     "a table in a nested namespace": dataset_manifest(table={"catalog": "main", "name": "a.b.c"}),
+    "a batch column with a space that is not of ASCII": dataset_manifest(batchColumn="batch\u00a0id"),
     "a local buffer": dataset_manifest(buffer={"uri": "file:///data/buffer"}),
     "a buffer of another format": dataset_manifest(buffer={"uri": "s3://l/b", "format": "avro"}),
     "a buffer of another dialect of CSV": dataset_manifest(
@@ -663,6 +664,14 @@ REFUSED = {
     "a schedule of four fields": (
         policy_manifest(window={"schedule": "0 1 * *", "durationSeconds": 60}),
         "spec.window.schedule",
+    ),
+    "a schedule with a line break at its end": (
+        policy_manifest(window={"schedule": "0 1 * * *\n", "durationSeconds": 60}),
+        "spec.window.schedule",
+    ),
+    "a catalog with a line break at its end": (
+        dataset_manifest(table={"catalog": "main\n", "name": "a.b"}),
+        "spec.table.catalog",
     ),
     "a window that never closes": (policy_manifest(window={"schedule": "0 1 * * *"}), "spec.window.durationSeconds"),
     "a limit of no bytes": (
