@@ -665,6 +665,11 @@ REFUSED = {
         policy_manifest(window={"schedule": "0 1 * *", "durationSeconds": 60}),
         "spec.window.schedule",
     ),
+    "a quantity with a blank": (dataset_manifest(consolidation={"minBytes": "1 Ki"}), "must be a quantity"),
+    "a quantity of digits that are not of ASCII": (
+        dataset_manifest(consolidation={"minBytes": "\u0661Ki"}),
+        "must be a quantity",
+    ),
     "a schedule with a line break at its end": (
         policy_manifest(window={"schedule": "0 1 * * *\n", "durationSeconds": 60}),
         "spec.window.schedule",

@@ -1,8 +1,9 @@
 """Kubernetes quantities as numbers, and the names that Lethe's resources have in the API. Pure."""
 
 import math
+import re
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation, Overflow
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator
@@ -48,22 +49,29 @@ _SUFFIXES: Final = {
     "Pi": Decimal(2**50),
     "Ei": Decimal(2**60),
 }
+_QUANTITY: Final = re.compile(
+    rf"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([eE][+-]?[0-9]+)|({'|'.join(_SUFFIXES)}))", re.ASCII
+)
+_LARGEST: Final = Decimal(2**63 - 1)
 
 
 def parse_quantity(text: Any) -> Decimal:
-    """Parse a number, or a text such as `128Mi`, `500m` or `1e3`.
+    """Parse a number, or a text such as `128Mi`, `500m` or `1e3`, as Kubernetes does: more than its largest is its largest.
 
     Raises:
         ValueError: The message quotes the text.
     """
     if isinstance(text, int | float):
         return Decimal(str(text))
-    stripped = str(text).strip()
-    number = stripped.rstrip("numkKMGTPEi")
+    found = _QUANTITY.fullmatch(str(text))
+    if found is None:
+        raise ValueError(f"{text!r} is not a quantity; expected one such as 128Mi or 500m")
+    sign, number, exponent, suffix = found.groups(default="")
     try:
-        return Decimal(number) * _SUFFIXES[stripped[len(number) :]]
-    except (InvalidOperation, KeyError):
-        raise ValueError(f"{text!r} is not a quantity; expected one such as 128Mi or 500m") from None
+        size = Decimal(number + exponent) * _SUFFIXES[suffix]
+    except (InvalidOperation, Overflow):  # the exponent has many digits
+        size = Decimal(0) if "-" in exponent else _LARGEST
+    return min(size, _LARGEST) * (-1 if sign == "-" else 1)
 
 
 def parse_bytes(text: Any) -> int:

@@ -15,6 +15,10 @@ from lethe.contract.kubernetes import parse_bytes, parse_quantity, written
         ("1e3", 1000),
         ("1E", 10**18),
         ("0.5Ki", 512),
+        ("1e99999", 2**63 - 1),
+        ("1e999999999", 2**63 - 1),
+        ("-1e99999999999999999999", -(2**63) + 1),
+        ("1e-99999999999999999999", 0),
     ],
 )
 def test_bytes_are_read_as_kubernetes_reads_them(text: object, expected: int) -> None:
@@ -25,7 +29,9 @@ def test_half_a_cpu_is_500m() -> None:
     assert parse_quantity("0.5") == parse_quantity("500m")
 
 
-@pytest.mark.parametrize("text", ["", "lots", "12Q", "Mi", "1 2"])
+@pytest.mark.parametrize(
+    "text", ["", "lots", "12Q", "Mi", "1 2", "1 Ki", "1Ki\n", "1_000", "\u0661Ki", "1e3Ki", "Infinity", "NaN"]
+)
 def test_what_is_no_quantity_is_named(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         parse_quantity(text)
