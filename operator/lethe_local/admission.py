@@ -8,6 +8,7 @@ to an update, and only where the old document has a value at the same path.
 import copy
 import json
 import re
+from calendar import monthrange
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -57,9 +58,31 @@ def _of_pattern(_: Any, pattern: str, value: Any, __: Json) -> Iterator[Validati
         yield ValidationError("does not match", validator="pattern", instance=value, validator_value=pattern)
 
 
+_DATE_TIME: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[tT ]([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]+)?([zZ]|[+-][0-9]{2}:[0-9]{2})"
+)
+_LEAP_YEAR: Final = 4  # as the year 0, which Python does not have
+
+
+def _of_format(_: Any, name: str, value: Any, __: Json) -> Iterator[ValidationError]:
+    """Of the formats that Lethe's schemas have, those of numbers have limits of their own."""
+    if name == "date-time" and isinstance(value, str) and not _is_date_time(value):
+        yield ValidationError("is no time", validator="format", instance=value, validator_value=name)
+
+
+def _is_date_time(text: str) -> bool:
+    found = _DATE_TIME.fullmatch(text)
+    if found is None:
+        return False
+    year, month, day, hour, minute, second = (int(number) for number in found.groups()[:6])
+    is_date = 1 <= month <= 12 and 1 <= day <= monthrange(year or _LEAP_YEAR, month)[1]
+    return is_date and hour < 24 and minute < 60 and second < 60
+
+
 _Validator = extend(
     Draft202012Validator,
     {
+        "format": _of_format,
         "pattern": _of_pattern,
         "x-kubernetes-list-type": _of_list_type,
         "x-kubernetes-int-or-string": _of_int_or_string,
@@ -80,6 +103,8 @@ def _texts(error: ValidationError) -> list[str]:
             return [f"{path}: Unsupported value: {_shown(value)}: supported values: {', '.join(map(_shown, wanted))}"]
         case "pattern":
             return [f"{path}: Invalid value: {_shown(value)}: {body} should match '{wanted}'"]
+        case "format":
+            return [f"{path}: Invalid value: {_shown(value)}: {body} must be of type {wanted}: {_shown(value)}"]
         case "minimum":
             return [f"{path}: Invalid value: {_shown(value)}: {body} should be greater than or equal to {wanted}"]
         case "maximum":

@@ -68,6 +68,9 @@ ACCEPTED = {
     "a Dataset's name of 63 characters": named("d" * 63, dataset_manifest()),
     "a Dataset's name with scaled in it": named("flights-scaled-down", dataset_manifest()),
     "a table in a nested namespace": dataset_manifest(table={"catalog": "main", "name": "a.b.c"}),
+    "a hold until the last day of February": dataset_manifest(
+        holds=[{"name": "case-7", "until": "2028-02-29T23:59:59.5+01:00", "reason": "audit"}]
+    ),
     "a batch column with a space that is not of ASCII": dataset_manifest(batchColumn="batch\u00a0id"),
     "a local buffer": dataset_manifest(buffer={"uri": "file:///data/buffer"}),
     "a buffer of another format": dataset_manifest(buffer={"uri": "s3://l/b", "format": "avro"}),
@@ -664,6 +667,14 @@ REFUSED = {
     "a schedule of four fields": (
         policy_manifest(window={"schedule": "0 1 * *", "durationSeconds": 60}),
         "spec.window.schedule",
+    ),
+    "a hold until a day that no year has": (
+        dataset_manifest(holds=[{"name": "case-7", "until": "2027-02-30T00:00:00Z", "reason": "audit"}]),
+        "spec.holds[0].until in body must be of type date-time",
+    ),
+    "a hold until the 24th hour": (
+        dataset_manifest(holds=[{"name": "case-7", "until": "2027-02-20T24:00:00Z", "reason": "audit"}]),
+        "spec.holds[0].until in body must be of type date-time",
     ),
     "a quantity with a blank": (dataset_manifest(consolidation={"minBytes": "1 Ki"}), "must be a quantity"),
     "a quantity of digits that are not of ASCII": (
