@@ -176,6 +176,7 @@ def _matches(part: str, labels: Mapping[str, str]) -> bool:
     return part[1:].strip() not in labels if part.startswith("!") else part in labels
 
 
+_DATA_KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 STATUS: Final = "status"
 # A delete of these only sets deletionTimestamp. What runs them removes them once their process has ended.
 _ENDED_BY_THE_NODE: Final = (PODS, JOBS)
@@ -216,6 +217,7 @@ class LocalObjects:
         Raises:
             StatusError: The name is taken, or the document is invalid, or of another kind or namespace.
         """
+        _require_content(kind, document)
         metadata = dict(_metadata_of(document))
         if metadata.get("namespace", namespace) != namespace:
             raise bad_request("the namespace of the object does not match the namespace of the request")
@@ -251,6 +253,7 @@ class LocalObjects:
         """
         namespace, name, subresource = place
         _metadata_of(patch)
+        _require_content(kind, patch)
         with self.store.transaction() as t:
             old = _existing(t, kind, namespace, name)
             return self._replaced(t, kind, old, (merged(old, patch), subresource), strict, dry_run)
@@ -265,6 +268,7 @@ class LocalObjects:
         """
         namespace, name, subresource = place
         _metadata_of(document)
+        _require_content(kind, document)
         with self.store.transaction() as t:
             old = _existing(t, kind, namespace, name)
             return self._replaced(t, kind, old, (document, subresource), strict, dry_run)
@@ -379,11 +383,42 @@ def _metadata_of(document: Json) -> Json:
     return metadata
 
 
+def _require_content(kind: ApiKind, document: Json) -> None:
+    """Require that the content of a Secret or a ConfigMap, or of a patch of one, is one. No message has a value of it.
+
+    Raises:
+        StatusError: A key is no name of a file, or a value is no text, or not in base64 where it must be.
+    """
+    if kind.resource not in (SECRETS, CONFIG_MAPS):
+        return
+    is_secret = kind.resource == SECRETS
+    for name, is_encoded in (("data", is_secret), ("stringData", False), ("binaryData", True)):
+        values = document.get(name) or {}
+        if not isinstance(values, dict):
+            raise bad_request(f"{name} is not an object")
+        for key, value in values.items():
+            if not isinstance(value, str | None):
+                raise bad_request(f"{name}.{key} is not a string: in YAML, write numbers and booleans in quotes")
+            if _DATA_KEY.fullmatch(key) is None or key == "." or key.startswith(".."):
+                text = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
+                raise invalid(f'{kind.resource.name} is invalid: {name}[{key}]: Invalid value: "{key}": {text}')
+            if is_encoded and not _is_base64(value or ""):
+                raise bad_request(f"{name}.{key}: illegal base64 data. Put plain text of a Secret into stringData")
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        base64.b64decode(text.replace("\r", "").replace("\n", ""), validate=True)
+    except ValueError:
+        return False
+    return True
+
+
 def _checked(kind: ApiKind, new: Json, old: Json | None, strict: bool) -> Json:
     if kind.definition is None:
         if not new["metadata"].get("name"):
             raise invalid(f"{kind.resource.name} is invalid: metadata.name: Required value")
-        return json.loads(json.dumps(_with_data(new) if kind.resource == SECRETS else new))
+        return json.loads(json.dumps(_with_data(new) if kind.resource in (SECRETS, CONFIG_MAPS) else new))
     try:
         return admitted(kind.definition, new, old, strict)
     except NotAdmitted as e:
@@ -392,19 +427,14 @@ def _checked(kind: ApiKind, new: Json, old: Json | None, strict: bool) -> Json:
         raise bad_request(str(e)) from None
 
 
-def _with_data(secret: Json) -> Json:
-    """A Secret with its texts among its data, which they replace.
-
-    Raises:
-        StatusError: They are not texts.
-    """
-    texts = secret.get("stringData")
-    if not texts:
-        return {k: v for k, v in secret.items() if k != "stringData"}
-    if not isinstance(texts, dict) or not all(isinstance(text, str | None) for text in texts.values()):
-        raise bad_request("stringData is not an object of strings")
+def _with_data(document: Json) -> Json:
+    """A Secret or a ConfigMap without nulls, and with its texts among its data, which they replace."""
+    texts = (document.get("stringData") or {}) if document["kind"] == SECRETS.name else {}
     encoded = {key: base64.b64encode((text or "").encode()).decode() for key, text in texts.items()}
-    return {**{k: v for k, v in secret.items() if k != "stringData"}, "data": {**(secret.get("data") or {}), **encoded}}
+    content = {name: {k: v or "" for k, v in (document.get(name) or {}).items()} for name in ("data", "binaryData")}
+    content["data"] |= encoded
+    others = {k: v for k, v in document.items() if k not in ("data", "binaryData", "stringData")}
+    return {**others, **{name: values for name, values in content.items() if values or name in document}}
 
 
 def _now() -> str:

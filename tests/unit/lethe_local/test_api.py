@@ -232,6 +232,35 @@ def test_the_texts_of_a_secret_replace_its_data(objects: LocalObjects) -> None:
         client.patch("erase-x", {"stringData": {"ids": 7}})
 
 
+@pytest.mark.parametrize(
+    ("content", "status", "reason"),
+    [
+        (
+            {"data": {"ids": "ana@example.org"}},
+            400,
+            "BadRequest",
+        ),  # plain text, which would be decoded to something else
+        ({"data": {"ids": "MQ"}}, 400, "BadRequest"),
+        ({"data": {"ids": 7}}, 400, "BadRequest"),
+        ({"data": ["MQ=="]}, 400, "BadRequest"),
+        ({"data": {"../../.profile": "MQ=="}}, 422, "Invalid"),  # it would be written outside of the folder of the pod
+        ({"data": {"..": "MQ=="}}, 422, "Invalid"),
+        ({"stringData": {"a/b": "x"}}, 422, "Invalid"),
+    ],
+)
+def test_the_content_of_a_secret_is_that_of_files(
+    objects: LocalObjects, content: Document, status: int, reason: str
+) -> None:
+    secrets = Client(objects, SECRETS)
+    made = secrets.create(named("a", {"kind": "Secret", "metadata": {}, "data": {"ids": "MQ\n==\n", ".x.yaml": None}}))
+    assert made["data"][".x.yaml"] == ""
+
+    with refused(status, reason):
+        secrets.create(named("b", {"kind": "Secret", "metadata": {}, **content}))
+    with refused(status, reason):
+        secrets.patch("a", content)
+
+
 def test_a_failed_transaction_changes_nothing(objects: LocalObjects, maps: Client) -> None:
     def fail_after_a_write() -> None:
         with objects.store.transaction() as t:
