@@ -254,6 +254,23 @@ def unknown_fields(schema: Json, document: Json) -> list[str]:
     return [*unknown, *_unknown(schema, body, "")]
 
 
+_NAME_PART: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_DOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.IGNORECASE)
+_MARK: Final = re.compile(rf"([^/]+/)?{_NAME_PART.pattern}")
+
+
+def problem_of_mark(key: str, value: str) -> str:
+    """What is wrong with the key of a label or an annotation, or with the value of a label; "": nothing."""
+    domain, slash, _ = key.rpartition("/")
+    if _MARK.fullmatch(key) is None or len(domain) > 253 or (slash and _DOMAIN.fullmatch(domain) is None):
+        return (
+            f'"{key}": a key has at most 63 characters, alphanumeric or one of -_., after a domain and a slash if any'
+        )
+    if value and _NAME_PART.fullmatch(value) is None:
+        return f'"{value}": the value of a label has at most 63 characters, alphanumeric or one of -_.'
+    return ""
+
+
 def unknown_annotations(kind: str, document: Json) -> list[str]:
     """The annotations of Lethe that resources of a kind do not have. The API server accepts them, and nothing reads them."""
     annotations = (document.get("metadata") or {}).get("annotations") or {}

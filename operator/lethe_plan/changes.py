@@ -8,7 +8,15 @@ from itertools import accumulate
 from typing import Any, Final
 
 from lethe.base import names
-from lethe_local.admission import Definition, NotAdmitted, Undecodable, admitted, defaulted, require_known_names
+from lethe_local.admission import (
+    Definition,
+    NotAdmitted,
+    Undecodable,
+    admitted,
+    defaulted,
+    problem_of_mark,
+    require_known_names,
+)
 from lethe_local.api.patches import LAST_APPLIED, merged, patch_of
 
 from lethe_plan.effect import NO_EFFECT, DeletedRows, Effect, many
@@ -212,7 +220,7 @@ def deletion_of(manifest: ResourceDocument, current: Document) -> Change:
 
 
 def _require_maps(document: Document) -> None:
-    """A schema describes maps only below the fields that every object has.
+    """A schema describes maps, labels and annotations only below the fields that every object has.
 
     Raises:
         NotAdmitted: The document breaks the definition: status 422.
@@ -225,6 +233,9 @@ def _require_maps(document: Document) -> None:
         wrong = [k for k, v in values.items() if not isinstance(v, str)] if isinstance(values, Mapping) else [""]
         if wrong:
             raise NotAdmitted(f"metadata.{field}.{wrong[0]}: expected a string. Put the value in quotes.")
+        for key, value in values.items():
+            if problem := problem_of_mark(str(key), value if field == "labels" else ""):
+                raise NotAdmitted(f"metadata.{field}: Invalid value: {problem}")
 
 
 def _with_place(manifest: ResourceDocument) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from lethe.kube import (
     ResourceKind,
 )
 
-from lethe_local.admission import Definition, NotAdmitted, Undecodable, admitted, definition_of
+from lethe_local.admission import Definition, NotAdmitted, Undecodable, admitted, definition_of, problem_of_mark
 from lethe_local.api.patches import merged
 from lethe_local.api.store import ChangeType, Json, LocalApiStore, Transaction
 
@@ -182,7 +182,10 @@ STATUS: Final = "status"
 _ENDED_BY_THE_NODE: Final = (PODS, JOBS)
 _IMMUTABLE: Final = ("immutable", "data", "stringData", "binaryData")
 """Of Secrets and ConfigMaps with `immutable: true`."""
-_FIXED: Final = ("name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion", "deletionTimestamp")
+_OF_THE_SERVER: Final = (
+    "uid", "creationTimestamp", "generation", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds",
+)  # fmt: skip
+_FIXED: Final = ("name", "namespace", *_OF_THE_SERVER)
 
 
 class LocalObjects:
@@ -218,7 +221,7 @@ class LocalObjects:
             StatusError: The name is taken, or the document is invalid, or of another kind or namespace.
         """
         _require_content(kind, document)
-        metadata = dict(_metadata_of(document))
+        metadata = {k: v for k, v in _metadata_of(document).items() if k not in _OF_THE_SERVER}
         if metadata.get("namespace", namespace) != namespace:
             raise bad_request("the namespace of the object does not match the namespace of the request")
         if "generateName" in metadata and not metadata.get("name"):
@@ -317,7 +320,8 @@ class LocalObjects:
             new = {**old, STATUS: document.get(STATUS)}
         else:
             of_kind = {"apiVersion": old["apiVersion"], "kind": old["kind"]}
-            new = {**document, **of_kind, "metadata": {**metadata, **kept}}
+            own = {k: v for k, v in metadata.items() if k not in _OF_THE_SERVER}
+            new = {**document, **of_kind, "metadata": {**own, **kept}}
             if kind.definition is not None:
                 new.pop(STATUS, None)
                 new |= {STATUS: old[STATUS]} if STATUS in old else {}
@@ -380,6 +384,8 @@ def _metadata_of(document: Json) -> Json:
                 raise bad_request(
                     f"metadata.{name}.{key} is not a string: in YAML, write numbers and booleans in quotes"
                 )
+            if problem := problem_of_mark(key, text if name == "labels" else "") if text is not None else "":
+                raise invalid(f"metadata.{name}: Invalid value: {problem}")
     return metadata
 
 

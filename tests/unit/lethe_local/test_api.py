@@ -81,6 +81,34 @@ def test_a_created_object_has_what_the_server_sets(datasets: Client) -> None:
     assert datasets.get("a") == created
 
 
+def test_only_a_deletion_marks_an_object_as_deleted(datasets: Client) -> None:
+    marks = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0, "generation": 7}
+
+    created = datasets.create({**dataset_manifest(), "metadata": {"name": "a", **marks}})
+    changed = datasets.patch("a", {"metadata": {**marks, "labels": {"team": "air"}}})
+
+    for metadata in (created["metadata"], changed["metadata"]):
+        assert (metadata["generation"], metadata.keys() & marks.keys()) == (1, {"generation"})
+    assert changed["metadata"]["labels"] == {"team": "air"}
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        {"labels": {"team": "a b"}},
+        {"labels": {"team": "c" * 64}},
+        {"labels": {"a b": "c"}},
+        {"annotations": {"a/b/c": "any text"}},
+        {"annotations": {"-.example/a": "any text"}},
+    ],
+)
+def test_labels_and_annotations_are_those_of_kubernetes(datasets: Client, marks: Document) -> None:
+    datasets.create(named("a", dataset_manifest()))
+
+    with refused(422, "Invalid"):
+        datasets.patch("a", {"metadata": marks})
+
+
 def test_a_name_is_taken_once(maps: Client) -> None:
     maps.create(config_map("a"))
 

@@ -131,6 +131,7 @@ TYPO = {"datasetRef": {"name": "flights"}, "operation": "Revert", "batchId": ["a
         ({"metadata": {"name": "a", "annotations": {"lethe.dev/paused": ""}}}, 'unknown annotation "lethe.dev/paused"'),
         ({"metadata": {}}, "metadata.name: Required value"),
         ({"metadata": {"name": "a", "labels": {"n": 1}}}, "metadata.labels.n: expected a string"),
+        ({"metadata": {"name": "a", "labels": {"n": "a b"}}}, 'metadata.labels: Invalid value: "a b"'),
         ({"spec": ["x"]}, "spec: expected a map"),
         ({"spec": TYPO}, 'unknown field "spec.batchId" (did you mean "batchIds"?)'),
         ({"spec": a_revert("a", "b")["spec"]}, "immutable"),
