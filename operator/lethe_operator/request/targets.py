@@ -4,7 +4,7 @@ A Dataset is part of a request if the selector selects it and it declares one of
 from such a Dataset. A Dataset in which others look up keys comes after them: once its rows are hidden, the keys are not found.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from lethe.base.errors import Verdict
@@ -61,13 +61,8 @@ def targets_of(spec: RestatementSpec, datasets: Iterable[Dataset]) -> Targets:
     known = {d.meta.name: d for d in datasets if not d.meta.deleting}
     selector = spec.dataset_selector
     selected = {n for n, d in known.items() if selector is not None and selects(selector, d.meta.labels)}
-    found: dict[str, Target] = {}
-    for name in selected:
-        if conditions := _own(spec, known[name]):
-            found[name] = _target(known[name], conditions)
-    while more := _derived(spec, known, found):
-        found |= more
-    included = _without_circles(found)
+    names = _with_derived({n for n in selected if _own(spec, known[n])}, known)
+    included = _without_circles({n: _of(spec, known, names, n) for n in names})
     return Targets(tuple(included[n] for n in sorted(included)), tuple(sorted(selected - included.keys())))
 
 
@@ -92,35 +87,51 @@ def _target(dataset: Dataset, conditions: tuple[RowsCondition, ...]) -> Target:
     return Target(dataset, problem=Verdict(Reason.TOO_MANY_COLUMNS, text))
 
 
-def _derived(spec: RestatementSpec, known: Mapping[str, Dataset], found: Mapping[str, Target]) -> dict[str, Target]:
-    """The Datasets that are derived from those found so far and are not among them."""
-    more: dict[str, Target] = {}
-    for name, dataset in known.items():
-        sources = [d for d in dataset.spec.derived_from if d.dataset in found]
-        if name in found or not sources:
+def _with_derived(names: Collection[str], known: Mapping[str, Dataset]) -> frozenset[str]:
+    """The names with those of all Datasets that are derived from them, or from one that is."""
+    found = set(names)
+    while more := {
+        n for n, d in known.items() if n not in found and any(s.dataset in found for s in d.spec.derived_from)
+    }:
+        found |= more
+    return frozenset(found)
+
+
+def _of(spec: RestatementSpec, known: Mapping[str, Dataset], names: Collection[str], name: str) -> Target:
+    """A Dataset that is part of a request.
+
+    Args:
+        names: Of all of them. A Dataset may be derived from several, of which one is itself derived from another.
+    """
+    dataset = known[name]
+    if conditions := _own(spec, dataset):
+        return _target(dataset, conditions)
+    by_batches: list[RowsCondition] = []
+    for source in dataset.spec.derived_from:
+        if source.dataset not in names or source.dataset == name:
             continue
-        if conditions := _own(spec, dataset):
-            more[name] = _target(dataset, conditions)
-            continue
-        by_batches: list[RowsCondition] = []
-        problem = None
-        for source in sources:
-            rows = _of_batches(spec, known[source.dataset], source.batch_column)
-            by_batches += rows
-            if not rows:
-                problem = Verdict(
-                    Reason.DERIVED_WITHOUT_IDENTITY,
-                    f"Dataset {name} is derived from {source.dataset}, and does not say which of its rows belong to the "
-                    "subject. Declare the identity in its spec.identities, or the column with the ids of the batches in "
-                    "spec.derivedFrom[].batchColumn.",
-                )
-        more[name] = Target(dataset, problem=problem) if problem else _target(dataset, tuple(by_batches))
-    return more
+        rows = _of_batches(spec, known[source.dataset], source.batch_column)
+        if not rows:
+            why = (
+                "whose rows are found by lookups (spec.identities[].via or spec.derivedFrom), so their batches are not known. "
+                "Declare the identity in its spec.identities."
+                if source.batch_column
+                else "and does not say which of its rows belong to the subject. Declare the identity in its spec.identities, or "
+                "the column with the ids of the batches in spec.derivedFrom[].batchColumn."
+            )
+            text = f"Dataset {name} is derived from {source.dataset}, {why}"
+            return Target(dataset, problem=Verdict(Reason.DERIVED_WITHOUT_IDENTITY, text))
+        by_batches += rows
+    return _target(dataset, tuple(by_batches))
 
 
 def _of_batches(spec: RestatementSpec, source: Dataset, batch_column: str) -> list[RowsCondition]:
-    """The conditions on rows that were made from batches with rows of the subject; empty: they cannot be named."""
-    if not batch_column:
+    """The conditions on rows that were made from batches with rows of the subject; empty: not all of them can be named.
+
+    A lookup leads to the batches of rows with certain values, and not to those of rows that are themselves found by a lookup.
+    """
+    every = _own(spec, source)
+    if not batch_column or any(own.via is not None for own in every):
         return []
     return [
         RowsCondition(
@@ -128,8 +139,7 @@ def _of_batches(spec: RestatementSpec, source: Dataset, batch_column: str) -> li
             values_from=own.values_from,
             via=Lookup(dataset=source.meta.name, from_column=own.column, to_column=source.spec.batch_column),
         )
-        for own in _own(spec, source)
-        if own.via is None
+        for own in every
     ]
 
 

@@ -90,6 +90,56 @@ CASES: dict[str, tuple[Targets, dict[str, list[str] | str], tuple[str, ...]]] = 
         {"bookings": ["email"], "cards": ["card via bookings.card_id"], "points": "DerivedWithoutIdentity"},
         (),
     ),
+    "batches of a Dataset that knows one identity, and keys of another one": (
+        found(
+            BOOKINGS,
+            dataset("cards", ("phone", "owner"), ("customer", "card", "bookings", "email", "card_id")),
+            dataset("points", derivedFrom=[{"dataset": "cards", "batchColumn": "b"}]),
+            identities=("customer", "phone"),
+        ),
+        {
+            "bookings": ["email", "mobile"],
+            "cards": ["card via bookings.card_id", "owner"],
+            "points": "DerivedWithoutIdentity",
+        },
+        (),
+    ),
+    "a Dataset that is derived from another one, and from one that is derived": (
+        found(
+            BOOKINGS,
+            dataset("daily", ("customer", "who"), labels={"a": "b"}, derivedFrom=[{"dataset": "bookings"}]),
+            dataset(
+                "both",
+                labels={"a": "b"},
+                derivedFrom=[
+                    {"dataset": "bookings", "batchColumn": "source"},
+                    {"dataset": "daily", "batchColumn": "day"},
+                ],
+            ),
+            matchLabels={"pii": "yes"},
+        ),
+        {
+            "bookings": ["email"],
+            "both": ["source via bookings.batch_id", "day via daily.batch_id"],
+            "daily": ["who"],
+        },
+        (),
+    ),
+    "a Dataset that is derived from another one, and from one that is derived by batches": (
+        found(
+            BOOKINGS,
+            dataset("daily", derivedFrom=[{"dataset": "bookings", "batchColumn": "source"}]),
+            dataset(
+                "both",
+                derivedFrom=[
+                    {"dataset": "bookings", "batchColumn": "source"},
+                    {"dataset": "daily", "batchColumn": "day"},
+                ],
+            ),
+        ),
+        {"bookings": ["email"], "both": "DerivedWithoutIdentity", "daily": ["source via bookings.batch_id"]},
+        (),
+    ),
     "lookups in a circle": (
         found(
             dataset("a", ("customer", "x", "b", "y", "x")),
