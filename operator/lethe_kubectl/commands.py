@@ -347,7 +347,7 @@ def erase(
     everywhere: bool,
     subjects: tuple[str, ...],
     selector: str,
-    values: IO[str] | None,
+    values: IO[bytes] | None,
     values_from: str,
     selection: Selection,
     note: Note,
@@ -404,7 +404,7 @@ def redact(
     everywhere: bool,
     subjects: tuple[str, ...],
     selector: str,
-    values: IO[str] | None,
+    values: IO[bytes] | None,
     values_from: str,
     selection: Selection,
     note: Note,
@@ -438,7 +438,7 @@ def redact(
     _create(manifests.redact_records(dataset, column, secret, key, redaction, note), secret=new, **how)
 
 
-def _values(values: IO[str] | None, values_from: str, how: Mapping[str, Any]) -> tuple[str, str, "NewSecret | None"]:
+def _values(values: IO[bytes] | None, values_from: str, how: Mapping[str, Any]) -> tuple[str, str, "NewSecret | None"]:
     """The name of the Secret with the values that name records, the key in it, and the Secret; None: it is there already.
 
     Raises:
@@ -489,9 +489,9 @@ def _require_no_values_for_git(how: Mapping[str, Any]) -> None:
         )
 
 
-def _read_values(file: IO[str]) -> str:
+def _read_values(file: IO[bytes]) -> str:
     try:
-        return file.read()
+        return file.read().decode("utf-8-sig")
     except (UnicodeDecodeError, OSError):
         raise InputError("UnreadableFile", "the file of --values cannot be read as UTF-8 text.") from None
 

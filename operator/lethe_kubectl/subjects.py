@@ -44,7 +44,7 @@ class SubjectOptions:
     everywhere: bool
     subjects: Sequence[str]
     selector: str
-    values: IO[str] | None
+    values: IO[bytes] | None
     values_from: str
 
     def are_meant(self, chosen: bool, has_dataset: bool) -> bool:
@@ -93,7 +93,7 @@ def subject_options(does: str) -> Callable[[F], F]:
         ),
         click.option(
             "--values",
-            type=click.File("r"),
+            type=click.File("rb"),  # as text, a carriage return within a value would end a line
             help="A file with the values, one per line; - reads standard input. With several --subject, a line is NAME=VALUE.",
         ),
         click.option(
