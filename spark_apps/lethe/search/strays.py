@@ -24,7 +24,6 @@ from pyiceberg.table import Table
 
 from lethe.base import names
 from lethe.base.errors import LedgerError
-from lethe.base.objects import BufferedObject
 from lethe.buffer.promotion import StageNote
 from lethe.contract.result import Progress, result_model
 from lethe.contract.run import RunSpec
@@ -182,19 +181,28 @@ def _staged(table: Table, facts: TableFacts, source: Snapshot) -> Iterable[Batch
     folder = f"{facts.location.rstrip('/')}/{names.RUNS_FOLDER}"
     if local_path(uri).rpartition("/")[0] != local_path(folder):
         raise LedgerError("LedgerOutside", f"{facts.name}, snapshot {source.id}: the list {uri} is not in {folder}.")
-    document: Mapping[str, Any] = json.loads(read_file(table.io, uri))
+    content = read_file(table.io, uri)
+    try:
+        note = StageNote.of(content)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise LedgerError(
+            "LedgerUnreadable",
+            f"{facts.name}, snapshot {source.id}: {uri} is not a readable list of staged batches ({type(e).__name__}). Restore "
+            "the file, or roll the table back.",
+        ) from e
     time, run = datetime.fromtimestamp(source.timestamp_ms / 1000, UTC), source.summary.get(names.RUN_ID, "")
     return [
         BatchEntry(
-            b["id"],
+            b.id,
             BatchState.PROMOTED,
             run,
             time,
-            rows=b["rows"],
-            bytes=b["bytes"],
-            objects=tuple(BufferedObject(*fields) for fields in b["objects"]),
+            rows=b.rows,
+            bytes=b.bytes,
+            objects=b.objects,
+            reference=note.references.get(b.id),
         )
-        for b in document["batches"]
+        for b in note.batches.values()
     ]
 
 

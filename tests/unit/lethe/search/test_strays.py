@@ -4,25 +4,41 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import fastavro
 import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
+from lethe.base.errors import LedgerError
+from lethe.buffer.promotion import StageNote, WrittenBatch
 from lethe.contract.result import Progress
 from lethe.contract.run import RunKind
 from lethe.erasure.progress import Writer
 from lethe.erasure.record import canonical
 from lethe.erasure.strays import OTHER, UNKNOWN, StrayContent
+from lethe.iceberg.facts import TableFacts
 from lethe.ledger.format import BATCHES
+from lethe.ledger.ledger import EMPTY, BatchEntry
+from lethe.ledger.lineage import Resolution, Snapshot
 from lethe.ledger.root import Root
-from lethe.search.strays import NO_ROWS, POSITIONS_OF_PARTITION, content_of, is_checksum, is_own
+from lethe.ledger_store import Loaded
+from lethe.search.strays import (
+    NO_ROWS,
+    POSITIONS_OF_PARTITION,
+    cherry_picked_batches,
+    content_of,
+    is_checksum,
+    is_own,
+)
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from tests.support.builders import NOW, RUN, a_batch, a_run, a_run_result
+from tests.support.builders import NOW, RUN, a_batch, a_run, a_run_result, an_object
 
 FIELD = 2
 SCHEMA = Schema(NestedField(1, "v", LongType()), NestedField(FIELD, "batch_id", StringType()))
@@ -165,3 +181,35 @@ def test_a_checksum_file_has_the_size_that_its_file_requires() -> None:
     assert [is_checksum(good, size) for size in (1024, 1025, 1536, 1537)] == [False, True, True, False]
     assert not is_checksum(b"crc\0 somebody", 1)
     assert not is_checksum(b"crc\0" + bytes(4), 0)
+
+
+def published(folder: Path, note: bytes) -> dict[str, BatchEntry]:
+    """What a copy of a staged snapshot brings in, of which the list of batches has this content."""
+    (folder / "_runs").mkdir()
+    (folder / "_runs" / "r-stage.json").write_bytes(note)
+    stage = {"lethe.stage": f"file://{folder}/_runs/r-stage.json", "lethe.run-id": RUN, "wap.id": RUN}
+    snapshots = {1: Snapshot(1, None, 1, 0, stage), 2: Snapshot(2, None, 2, 0, {"source-snapshot-id": "1"})}
+    facts = TableFacts("air.flights", "uuid-1", f"file://{folder}", 2, 2, NOW, snapshots=snapshots)
+    table = cast(Any, SimpleNamespace(io=PyArrowFileIO()))
+    return cherry_picked_batches(table, facts, Loaded(EMPTY, Resolution(None, None, (2,))), FIELD)
+
+
+def test_batches_of_a_staged_snapshot_that_another_tool_published_keep_their_reference(tmp_path: Path) -> None:
+    """Otherwise a revert of what the run delivered would leave them in the table."""
+    objects = (an_object("s3://lake/buffer/A/p.parquet"),)
+    batches = {i: WrittenBatch(i, 3, 4, objects) for i in ("A", "B")}
+
+    found = published(tmp_path, StageNote(batches, {}, {}, {"A": "dag/1"}).to_json())
+
+    assert {i: (b.reference, b.rows, b.objects) for i, b in found.items()} == {
+        "A": ("dag/1", 3, objects),
+        "B": (None, 3, objects),
+    }
+
+
+@pytest.mark.parametrize("note", [b"", b"[]", b"{}", b"[" * 100_000, b'{"batches": [7], "refused": [], "missing": {}}'])
+def test_a_damaged_list_of_staged_batches_is_named(tmp_path: Path, note: bytes) -> None:
+    with pytest.raises(LedgerError, match=r"snapshot 1: .*/_runs/r-stage\.json is not a readable") as refused:
+        published(tmp_path, note)
+
+    assert refused.value.reason == "LedgerUnreadable"
