@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 import lzma
+import re
 import struct
 import tarfile
 import uuid
@@ -18,8 +19,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
-from decimal import Decimal
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, localcontext
 from functools import partial
 from typing import Any, BinaryIO, Final, TypeAlias
 from urllib.parse import quote, quote_plus
@@ -43,6 +44,7 @@ from pyiceberg.types import (
     PrimitiveType,
     StringType,
     TimestampType,
+    TimestamptzType,
 )
 
 from lethe.base.errors import InputError, TransientError
@@ -66,6 +68,10 @@ _NARROWER: Final[Mapping[type[PrimitiveType], PrimitiveType]] = {
 """Types that a column may have had before it was widened, besides those in the table's schemas."""
 
 _NAMES: Final = (".metadata.json", ".metadata.json.gz", ".gz.metadata.json")
+_TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}\S*", re.ASCII)
+_WHOLE: Final = re.compile(r"[+-]?\d{1,20}", re.ASCII)
+_DIGITS: Final = 100
+"""More than a decimal has. Python rounds to 28 by default."""
 _PATH_PREFIX, _PATH_SUFFIX = "write.", ".path"
 
 MIN_VALUE_BYTES: Final = 5
@@ -125,11 +131,31 @@ def _value(text: str, kind: PrimitiveType) -> Any:
         return int(text)
     if isinstance(kind, DecimalType):
         exact = Decimal(text)
-        scaled = exact.quantize(Decimal((0, (1,), -kind.scale)))
+        with localcontext(prec=_DIGITS):
+            scaled = exact.quantize(Decimal((0, (1,), -kind.scale)))
         if scaled != exact:
             raise ValueError
         return scaled
+    if isinstance(kind, TimestampType | TimestamptzType):
+        time = _time_of(text)
+        if time is None or (time.tzinfo is None) != isinstance(kind, TimestampType):
+            raise ValueError
+        return _micros(time)
     return StringLiteral(text).to(kind).value
+
+
+def _time_of(text: str) -> datetime | None:
+    """The point in time that a text says, as lists of values write it. None: it says none."""
+    try:
+        return datetime.fromisoformat(text) if _TIME.fullmatch(text) else None
+    except ValueError:
+        return None
+
+
+def _micros(time: datetime) -> int:
+    """The microseconds since 1970. A time without a zone counts as one in UTC, as columns have it."""
+    since = (time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return since // timedelta(microseconds=1)
 
 
 @dataclass
@@ -235,6 +261,7 @@ class SearchedValues:
     bounds: Mapping[int, frozenset[bytes]] = field(default_factory=dict, repr=False)
     """The values in the form of bounds, by field id."""
     _forms: tuple[bytes, ...] = field(init=False, repr=False)
+    _stored: dict[pa.DataType, pa.Array] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         forms = {form for text in self.texts for form in _forms_of(text) if len(form) >= MIN_VALUE_BYTES}
@@ -258,13 +285,46 @@ class SearchedValues:
             return bool(
                 pc.any(pc.is_in(pc.cast(leaf, pa.float64()), value_set=pa.array(numbers, pa.float64()))).as_py()
             )
+        if pa.types.is_timestamp(kind) or pa.types.is_decimal(kind):
+            stored = leaf if pa.types.is_decimal(kind) else _times_in(leaf)
+            if pc.any(pc.is_in(stored, value_set=self._in_type(kind))).as_py():
+                return True
         with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
             texts = pc.cast(leaf, pa.large_string())
-            if pc.any(pc.is_in(texts, value_set=pa.array(self.texts, pa.large_string()))).as_py():
+            wanted = [_whole(t) for t in self.texts] if pa.types.is_integer(kind) else self.texts
+            if pc.any(pc.is_in(texts, value_set=pa.array(wanted, pa.large_string()))).as_py():
                 return True
             long = (t for t in self.texts if len(t.encode()) >= MIN_VALUE_BYTES)
             return any(pc.any(pc.match_substring(texts, t)).as_py() for t in long)
         return False
+
+    def _in_type(self, kind: pa.DataType) -> pa.Array:
+        """The values in the type of a column of times or decimals, which can be written in several ways."""
+        if kind not in self._stored:
+            self._stored[kind] = _decimals(self.texts, kind) if pa.types.is_decimal(kind) else _times(self.texts)
+        return self._stored[kind]
+
+
+def _decimals(texts: Iterable[str], kind: pa.DataType) -> pa.Array:
+    numbers: list[Decimal] = []
+    for text in texts:
+        with suppress(ArithmeticError, ValueError, pa.ArrowInvalid):
+            numbers += pa.array([Decimal(text)], kind).to_pylist()
+    return pa.array(numbers, kind)
+
+
+def _times(texts: Iterable[str]) -> pa.Array:
+    return pa.array([_micros(time) for text in texts if (time := _time_of(text)) is not None], pa.int64())
+
+
+def _times_in(leaf: pa.Array) -> pa.Array:
+    """The microseconds since 1970."""
+    return pc.cast(pc.cast(leaf, pa.timestamp("us", leaf.type.tz), safe=False), pa.int64())
+
+
+def _whole(text: str) -> str:
+    """A whole number without a plus sign and leading zeros. Other texts stay as they are."""
+    return str(int(text)) if _WHOLE.fullmatch(text) else text
 
 
 def _leaves(array: pa.Array) -> Iterator[pa.Array]:
@@ -378,13 +438,26 @@ def _of_avro(content: bytes, _: int) -> Iterator[Part]:
     reader: Any = fastavro.reader(io.BytesIO(content))
     yield repr(reader.metadata).encode()
     for record in reader:
-        scalars: list[str] = []
+        texts: list[str] = []
+        whole: list[int] = []
+        times: list[int] = []
         for value in _scalars(record):
-            if isinstance(value, bytes | Bound):
-                yield value
-            else:
-                scalars.append(str(value))
-        yield pa.array(scalars, pa.large_string())
+            match value:
+                case bytes() | Bound():
+                    yield value
+                    continue
+                case uuid.UUID():
+                    yield value.bytes
+                case Decimal():
+                    yield pa.array([value])
+                case datetime():
+                    times.append(_micros(value))
+                case int() if not isinstance(value, bool):
+                    whole.append(value)
+            texts.append(str(value))
+        yield pa.array(texts, pa.large_string())
+        yield pa.array(whole, pa.int64())
+        yield pa.array(times, pa.int64()).cast(pa.timestamp("us"))
 
 
 def _of_puffin(content: bytes, depth: int) -> Iterator[Part]:

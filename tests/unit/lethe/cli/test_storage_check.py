@@ -10,6 +10,7 @@ import lzma
 import tarfile
 import uuid
 import zipfile
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -18,7 +19,9 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from lethe.cli import storage_check
-from lethe.cli.storage_check import SearchedValues, UnsearchableContent, holds
+from lethe.cli.storage_check import SearchedValues, UnsearchableContent, bound_values, holds
+from pyiceberg.schema import Schema
+from pyiceberg.types import DecimalType, LongType, NestedField, TimestampType, TimestamptzType
 
 from tests.support.buffer_formats import compressed
 
@@ -38,7 +41,7 @@ def an_orc_file(column: Any) -> bytes:
     return sink.getvalue()
 
 
-def avro(value: Any, kind: str) -> bytes:
+def avro(value: Any, kind: Any) -> bytes:
     sink = io.BytesIO()
     schema = {"type": "record", "name": "r", "fields": [{"name": "c", "type": {"type": "array", "items": kind}}]}
     fastavro.writer(sink, schema, [{"c": [value]}], codec="deflate")
@@ -119,6 +122,55 @@ def test_a_value_is_found_in(name: str) -> None:
 def test_short_values_and_those_of_other_types_are_found_in_columns(value: str, column: Any, kind: pa.DataType) -> None:
     assert holds("f", parquet(column, kind), SearchedValues((value,)))
     assert not holds("f", parquet(column, kind), SearchedValues(("999", "cd", "other value")))
+
+
+NOON = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
+SPELLED: dict[str, tuple[tuple[str, ...], Any, pa.DataType, Any]] = {
+    "instant": (
+        ("2026-03-01T12:00:00Z", "2026-03-01 12:00Z", "2026-03-01T14:00:00.000+02:00", "2026-03-01T14:00:00+0200"),
+        NOON,
+        pa.timestamp("us", "UTC"),
+        TimestamptzType(),
+    ),
+    "time without a zone": (
+        ("2026-03-01T12:00:00", "2026-03-01 12:00", "2026-03-01 12:00:00.0"),
+        NOON.replace(tzinfo=None),
+        pa.timestamp("us"),
+        TimestampType(),
+    ),
+    "decimal": (("47.1", "+47.10", "047.1"), Decimal("47.10"), pa.decimal128(9, 2), DecimalType(9, 2)),
+    "long decimal": (
+        ("12345678901234567890123456789012.5",),
+        Decimal("12345678901234567890123456789012.50"),
+        pa.decimal128(38, 2),
+        DecimalType(38, 2),
+    ),
+    "whole number": (("4711", "+4711", "004711"), 4711, pa.int64(), LongType()),
+}
+"""Lists of values may write one value in several ways: the Erase finds it by each of them."""
+AVRO_TYPES = {
+    "instant": {"type": "long", "logicalType": "timestamp-micros"},
+    "time without a zone": {"type": "long", "logicalType": "local-timestamp-micros"},
+    "decimal": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+    "long decimal": {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2},
+    "whole number": "long",
+}
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_a_value_is_found_however_it_is_written(name: str) -> None:
+    spellings, value, kind, iceberg_type = SPELLED[name]
+    schema = Schema(NestedField(3, "c", iceberg_type))
+    bounds = bound_values((spellings[0],), [schema])[3]
+    for text in spellings:
+        searched = SearchedValues((text,))
+        assert holds("f", parquet([value], kind), searched), text
+        assert holds("f", an_orc_file(pa.array([value], kind)), searched), text
+        assert holds("f", avro(value, AVRO_TYPES[name]), searched), text
+        assert bound_values((text,), [schema]).get(3) == bounds, text
+    others = SearchedValues(("2026-03-01T12:00:01Z", "47.11", "4712", "2026-03-01T12:00:00+02:00"))
+    assert not holds("f", parquet([value], kind), others)
+    assert not holds("f", parquet(["7"]), SearchedValues(("007",)))  # as a text it is another value
 
 
 @pytest.mark.parametrize("path", [f"s3://b/name={VALUE}/f", "s3://b/name=Zo%C3%AB%20%3C7%3E%20Lovelace/f"])
