@@ -391,9 +391,9 @@ def holds_batch(stream: BinaryIO, column: str, field_id: int, batch_ids: Collect
     if start == b"PAR1":
         columns = _reading(lambda: list(_ids_in_parquet(stream, column, field_id, id_array)))
     elif start[:3] == b"ORC":
-        columns = _reading(lambda: list(_ids_in_orc(stream, column)))
+        columns = _reading(lambda: list(_ids_in_orc(stream, column, field_id)))
     elif start == b"Obj\x01":
-        columns = _reading(lambda: [pa.array(_ids_in_avro(stream, column), pa.large_string())])
+        columns = _reading(lambda: [pa.array(_ids_in_avro(stream, column, field_id), pa.large_string())])
     elif start == b"PARE":
         raise UnsearchableContent("it is encrypted")
     else:
@@ -558,10 +558,8 @@ def _inflated(content: bytes, codec: str) -> bytes:
 
 def _ids_in_parquet(stream: BinaryIO, column: str, field_id: int, id_array: pa.Array) -> Iterator[pa.Array]:
     file = pq.ParquetFile(pa.PythonFile(stream, mode="r"))
-    ids = {f.name: (f.metadata or {}).get(b"PARQUET:field_id") for f in file.schema_arrow}
-    own = str(field_id).encode()
-    name = next((n for n, i in ids.items() if i == own), column if ids.get(column, own) is None else None)
-    if name is None:
+    ids = {f.name: _id_of((f.metadata or {}).get(b"PARQUET:field_id")) for f in file.schema_arrow}
+    if (name := _named(ids, column, field_id)) is None:
         return
     column_index = next(i for i in range(file.metadata.num_columns) if file.metadata.schema.column(i).path == name)
     for group in range(file.metadata.num_row_groups):
@@ -572,15 +570,34 @@ def _ids_in_parquet(stream: BinaryIO, column: str, field_id: int, id_array: pa.A
         yield from file.read_row_group(group, columns=[name]).column(0).chunks
 
 
-def _ids_in_orc(stream: BinaryIO, column: str) -> Iterator[pa.Array]:
+def _ids_in_orc(stream: BinaryIO, column: str, field_id: int) -> Iterator[pa.Array]:
     file = orc.ORCFile(io.BytesIO(stream.read()))
-    for stripe in range(file.nstripes if column in file.schema.names else 0):
-        yield file.read_stripe(stripe, columns=[column]).column(0)
+    name = _named({f.name: _id_of((f.metadata or {}).get(b"iceberg.id")) for f in file.schema}, column, field_id)
+    for stripe in range(file.nstripes if name is not None else 0):
+        yield file.read_stripe(stripe, columns=[name]).column(0)
 
 
-def _ids_in_avro(stream: BinaryIO, column: str) -> list[str]:
-    records: Iterable[Any] = fastavro.reader(stream)
-    return [str(r[column]) for r in records if isinstance(r, dict) and r.get(column) is not None]
+def _ids_in_avro(stream: BinaryIO, column: str, field_id: int) -> list[str]:
+    records: Any = fastavro.reader(stream)
+    schema = records.writer_schema
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    name = _named({str(f["name"]): _id_of(f.get("field-id")) for f in fields or ()}, column, field_id)
+    return [str(r[name]) for r in records if r[name] is not None] if name is not None else []
+
+
+def _id_of(stored: Any) -> int | None:
+    return int(stored) if stored is not None else None
+
+
+def _named(ids: Mapping[str, int | None], column: str, field_id: int) -> str | None:
+    """The name of the batch column in a file: by its field id, which stays when a column is renamed. None: it has none.
+
+    Args:
+        ids: The field ids of the file's columns, by name; None: the file does not say it.
+        column: The current name, for a file without field ids.
+    """
+    name = next((n for n, i in ids.items() if i == field_id), None)
+    return name or (column if column in ids and ids[column] is None else None)
 
 
 def _scalars(value: Any) -> Iterator[Any]:

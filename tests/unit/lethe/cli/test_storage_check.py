@@ -19,7 +19,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from lethe.cli import storage_check
-from lethe.cli.storage_check import SearchedValues, UnsearchableContent, bound_values, holds
+from lethe.cli.storage_check import SearchedValues, UnsearchableContent, bound_values, holds, holds_batch
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, LongType, NestedField, TimestampType, TimestamptzType
 
@@ -171,6 +171,29 @@ def test_a_value_is_found_however_it_is_written(name: str) -> None:
     others = SearchedValues(("2026-03-01T12:00:01Z", "47.11", "4712", "2026-03-01T12:00:00+02:00"))
     assert not holds("f", parquet([value], kind), others)
     assert not holds("f", parquet(["7"]), SearchedValues(("007",)))  # as a text it is another value
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+@pytest.mark.parametrize("format_name", ["parquet", "orc", "avro"])
+def test_rows_of_a_batch_are_found_after_its_column_was_renamed(format_name: str, has_ids: bool) -> None:
+    """A file without field ids has the column under the name of today, if it has it."""
+    name = "load" if has_ids else "batch_id"
+    sink = io.BytesIO()
+    match format_name:
+        case "avro":
+            with_id = {"field-id": 2} if has_ids else {}
+            fields = [{"name": name, "type": "string", **with_id}]
+            fastavro.writer(sink, {"type": "record", "name": "r", "fields": fields}, [{name: "A"}])
+        case of:
+            key = {"parquet": "PARQUET:field_id", "orc": "iceberg.id"}[of]
+            stored = pa.field(name, pa.string(), metadata={key: "2"} if has_ids else None)
+            table = pa.Table.from_arrays([pa.array(["A"])], schema=pa.schema([stored]))
+            (pq if of == "parquet" else orc).write_table(table, sink)
+    content = sink.getvalue()
+
+    assert holds_batch(io.BytesIO(content), "batch_id", 2, ["A"])
+    assert not holds_batch(io.BytesIO(content), "batch_id", 2, ["B"])
+    assert not holds_batch(io.BytesIO(content), "other", 3, ["A"])
 
 
 @pytest.mark.parametrize("path", [f"s3://b/name={VALUE}/f", "s3://b/name=Zo%C3%AB%20%3C7%3E%20Lovelace/f"])
