@@ -538,6 +538,8 @@ def _guarded(found: Iterator[Part]) -> Iterator[Part]:
 def _reading(read: Callable[[], Any]) -> Any:
     try:
         return read()
+    except UnsearchableContent:
+        raise
     except Exception as e:
         raise UnsearchableContent(
             f"it is damaged, or not in the format that its first bytes name ({type(e).__name__})"
@@ -561,7 +563,10 @@ def _ids_in_parquet(stream: BinaryIO, column: str, field_id: int, id_array: pa.A
     ids = {f.name: _id_of((f.metadata or {}).get(b"PARQUET:field_id")) for f in file.schema_arrow}
     if (name := _named(ids, column, field_id)) is None:
         return
-    column_index = next(i for i in range(file.metadata.num_columns) if file.metadata.schema.column(i).path == name)
+    indexes = [i for i in range(file.metadata.num_columns) if file.metadata.schema.column(i).path == name]
+    if len(indexes) != 1:  # a column named `a.b` has the same path as the field `b` of `a`
+        raise UnsearchableContent("several of its columns have the name of the batch column")
+    (column_index,) = indexes
     for group in range(file.metadata.num_row_groups):
         statistics = file.metadata.row_group(group).column(column_index).statistics
         has_bounds = statistics is not None and statistics.has_min_max and isinstance(statistics.min, str)

@@ -338,7 +338,11 @@ def _content(metadata: Any, schema: pa.Schema, field_id: int, of_table: Schema |
         name = _named(ids, field_id, of_table)
     if name is None:
         return UNKNOWN
-    column = next(i for i in range(metadata.num_columns) if metadata.schema.column(i).path == name)
+    # A column named `a.b` has the same path as the field `b` of `a`.
+    columns = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path == name]
+    if len(columns) != 1:
+        return StrayContent(of_table=True, by_name=by_name)
+    column = columns[0]
     bounds: list[tuple[str, str]] = []
     for group in range(metadata.num_row_groups):
         chunk = metadata.row_group(group).column(column)

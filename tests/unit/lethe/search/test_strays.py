@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import LedgerError
 from lethe.buffer.promotion import StageNote, WrittenBatch
+from lethe.cli.storage_check import UnsearchableContent, holds_batch
 from lethe.contract.result import Progress
 from lethe.contract.run import RunKind
 from lethe.erasure.progress import Writer
@@ -181,6 +182,19 @@ def test_a_checksum_file_has_the_size_that_its_file_requires() -> None:
     assert [is_checksum(good, size) for size in (1024, 1025, 1536, 1537)] == [False, True, True, False]
     assert not is_checksum(b"crc\0 somebody", 1)
     assert not is_checksum(b"crc\0" + bytes(4), 0)
+
+
+def test_a_field_with_the_path_of_the_batch_column_says_nothing_of_its_batches() -> None:
+    """Parquet names a column `load.id` as it names the field `id` of a column `load`."""
+    load = pa.field("load", pa.struct([pa.field("id", pa.string())]))
+    batch = pa.field("load.id", pa.string(), metadata={b"PARQUET:field_id": b"2"})
+    rows = [pa.array([{"id": "X"}]), pa.array(["A"])]
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_arrays(rows, schema=pa.schema([load, batch])), sink)
+
+    assert content(sink.getvalue()) == StrayContent(of_table=True)
+    with pytest.raises(UnsearchableContent, match="several"):
+        holds_batch(io.BytesIO(sink.getvalue()), "load.id", FIELD, ["A"])
 
 
 def published(folder: Path, note: bytes) -> dict[str, BatchEntry]:
