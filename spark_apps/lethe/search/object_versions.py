@@ -275,8 +275,7 @@ class S3Objects:
             TransientError: The store did not answer as expected.
         """
         scheme = folder.partition("://")[0]
-        bucket, prefix = bucket_and_key(folder)
-        prefix = f"{prefix.strip('/')}/"
+        bucket, prefix = _bucket_and_prefix(folder)
         written: dict[str, datetime] = {}
         for o in self._pages(bucket, prefix):
             written[o["Key"]] = max(o["LastModified"], written.get(o["Key"], o["LastModified"]))
@@ -312,7 +311,7 @@ class S3Objects:
             TransientError: The store did not answer as expected.
         """
         scheme = folder.partition("://")[0]
-        bucket, prefix = bucket_and_key(folder)
+        bucket, prefix = _bucket_and_prefix(folder)
         unfinished: list[UnfinishedUpload] = []
         try:
             pages = self._s3.get_paginator("list_multipart_uploads")
@@ -448,3 +447,10 @@ def _unanswered(error: ClientError, what: str) -> TransientError:
 
 def _code(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
+def _bucket_and_prefix(folder: str) -> tuple[str, str]:
+    """The bucket, and what the keys of all objects below a folder begin with; "": the folder is the whole bucket."""
+    bucket, key = bucket_and_key(folder)
+    inner = key.strip("/")
+    return bucket, f"{inner}/" if inner else ""
+
+
