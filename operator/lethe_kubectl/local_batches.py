@@ -12,6 +12,7 @@ from lethe.base.errors import InputError
 from lethe.base.names import MAX_BATCH_ID_LENGTH, batch_id_of_file, batch_id_of_folder, lines_of
 from lethe.buffer.upload import LocalFile, data_files
 from lethe.contract.settings import BufferLayout
+from lethe.uri import is_utf8
 
 NAME: Final = "{name}"
 """In a template of batch ids: the id that the folder or the file has by its name."""
@@ -70,6 +71,8 @@ def _valid(batch_id: str) -> str:
             f"the batch id {batch_id[:80]!r} has {len(batch_id)} characters, expected 1 to {MAX_BATCH_ID_LENGTH}. Name "
             "one with --batch.",
         )
+    if not is_utf8(batch_id):
+        raise InputError("InvalidBatchId", f"the batch id {batch_id[:80]!r} is not UTF-8. Name one with --batch.")
     return batch_id
 
 

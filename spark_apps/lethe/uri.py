@@ -184,9 +184,21 @@ def spelt(location: Place) -> str:
 
 
 def without_values(path: str) -> str:
-    """A path without partition values: a folder `name=value` becomes `name=*`. So the path reveals nothing about rows."""
-    head, slash, name = path.rpartition("/")
+    """A path without partition values: a folder `name=value` becomes `name=*`. So the path reveals nothing about rows.
+
+    Ledgers and statuses are UTF-8, so other bytes in the path of a local file are escaped.
+    """
+    head, slash, name = (path if is_utf8(path) else path.encode("utf-8", "backslashreplace").decode()).rpartition("/")
     return "/".join(f"{f.partition('=')[0]}=*" if "=" in f else f for f in head.split("/")) + slash + name
+
+
+def is_utf8(path: str) -> bool:
+    """Whether a path can be written as UTF-8. Names of local files may have other bytes, in Python halves of surrogate pairs."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=4096)

@@ -14,7 +14,7 @@ from lethe.base.names import batch_id_of_file, batch_id_of_folder
 from lethe.base.objects import BufferedObject, ListedObject
 from lethe.contract.settings import BufferLayout
 from lethe.guards.claim import is_table_data, is_table_metadata
-from lethe.uri import surely_contains
+from lethe.uri import is_utf8, surely_contains
 
 # In the folder of a batch, so that listings, runs and the ledger have bounded memory: about 650 bytes for each object.
 OBJECTS_AT_MOST: Final = 100_000
@@ -103,6 +103,8 @@ def path_problem(path: str) -> str | None:
         return "a step of its path is empty, . or .."
     if any(c < " " or c == "\x7f" for c in path):
         return "its path has a line break or another control character"
+    if not is_utf8(path):
+        return "its path is not UTF-8"
     if "%" in path and not surely_contains(_ANY_FOLDER, f"{_ANY_FOLDER}/{path}"):
         return "its path, percent-decoded, leads out of the folder of the batch"
     return None

@@ -373,7 +373,7 @@ def holds(path: str, content: bytes, values: SearchedValues) -> bool:
     Raises:
         UnsearchableContent: A part cannot be searched, and no value was found before it.
     """
-    return values.are_in(path.encode()) or any(values.are_in(part) for part in parts(content))
+    return values.are_in(path.encode("utf-8", "surrogateescape")) or any(values.are_in(part) for part in parts(content))
 
 
 def holds_batch(stream: BinaryIO, column: str, field_id: int, batch_ids: Collection[str]) -> bool:

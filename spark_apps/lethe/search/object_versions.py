@@ -23,7 +23,7 @@ from lethe.base.ranged_file import RangedFile
 from lethe.erasure.strays import UnfinishedUpload
 from lethe.ledger.tombstone import BlockerKind, ErasureBlocker
 from lethe.storage.s3 import s3_client
-from lethe.uri import bucket_and_key, is_local, is_s3, local_path, without_values
+from lethe.uri import bucket_and_key, is_local, is_s3, is_utf8, local_path, without_values
 
 ASKED_AT_ONCE: Final = 16
 _RANGE_BYTES: Final = 256 * 1024
@@ -149,7 +149,10 @@ class UnversionedFiles:
         """Delete a file, and beside a local one its checksum file. A file that does not exist is not an error."""
         self.calls["delete"] += 1
         try:
-            self._io.delete(remain.path)
+            if (odd := self._odd(remain.path)) is not None:
+                odd.unlink()
+            else:
+                self._io.delete(remain.path)
             if self._listable:  # the checksum that Hadoop writes beside a local file
                 path = Path(local_path(remain.path))
                 path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
@@ -193,6 +196,8 @@ class UnversionedFiles:
     def open(self, path: str) -> BinaryIO | None:
         """Open a file with the table's FileIO. Deleted files have no versions to open."""
         try:
+            if (odd := self._odd(path)) is not None:
+                return odd.open("rb")
             return cast(BinaryIO, self._io.new_input(path).open())
         except (FileNotFoundError, PermissionError):
             return None
@@ -207,7 +212,12 @@ class UnversionedFiles:
 
     def _exists(self, path: str) -> bool:
         self.calls["exists"] += 1
-        return bool(self._io.new_input(path).exists())
+        odd = self._odd(path)
+        return bool(self._io.new_input(path).exists()) if odd is None else os.path.lexists(odd)
+
+    def _odd(self, path: str) -> Path | None:
+        """A local file whose name has bytes that are not UTF-8, which the FileIO cannot name; None: another file."""
+        return Path(local_path(path)) if self._listable and not is_utf8(path) else None
 
 
 class S3Objects:
@@ -315,7 +325,7 @@ class S3Objects:
         unfinished: list[UnfinishedUpload] = []
         try:
             pages = self._s3.get_paginator("list_multipart_uploads")
-            for page in pages.paginate(Bucket=bucket, Prefix=f"{prefix.strip('/')}/"):
+            for page in pages.paginate(Bucket=bucket, Prefix=prefix):
                 self._count("ListMultipartUploads")
                 for u in page.get("Uploads", ()):
                     unfinished.append(
@@ -441,12 +451,6 @@ class _Ranged(RangedFile):
         return bytes(answer["Body"].read())
 
 
-def _unanswered(error: ClientError, what: str) -> TransientError:
-    return TransientError("StorageUnavailable", f"{what}: the store answers {_code(error)}; it is asked again.")
-
-
-def _code(error: ClientError) -> str:
-    return str(error.response.get("Error", {}).get("Code", ""))
 def _bucket_and_prefix(folder: str) -> tuple[str, str]:
     """The bucket, and what the keys of all objects below a folder begin with; "": the folder is the whole bucket."""
     bucket, key = bucket_and_key(folder)
@@ -454,3 +458,9 @@ def _bucket_and_prefix(folder: str) -> tuple[str, str]:
     return bucket, f"{inner}/" if inner else ""
 
 
+def _unanswered(error: ClientError, what: str) -> TransientError:
+    return TransientError("StorageUnavailable", f"{what}: the store answers {_code(error)}; it is asked again.")
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))

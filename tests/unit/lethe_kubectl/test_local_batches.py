@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from lethe.base.errors import InputError, TransientError
+from lethe.buffer.upload import LocalFile, plan_upload
 from lethe.client import GatewayClient
 from lethe.contract.settings import BufferLayout
 from lethe_kubectl.local_batches import (
@@ -25,6 +26,24 @@ def test_a_template_puts_the_name_of_the_folder_into_the_id() -> None:
     assert id_of("monday", "batch_id", "load-{name}-1") == "load-monday-1"
     assert id_of("batch_id=a%2Fb", "batch_id", "load-{name}") == "load-a/b"
     assert id_of("other=a", "", "") == "a"
+
+
+@pytest.mark.parametrize(("folder", "template"), [("\udcff", ""), ("batch_id=\udcff", ""), ("\udcff", "load-{name}")])
+def test_a_folder_whose_name_is_not_utf_8_needs_another_id(folder: str, template: str) -> None:
+    with pytest.raises(InputError, match=r"InvalidBatchId: .*UTF-8"):
+        id_of(folder, "batch_id", template)
+
+
+def test_a_batch_with_a_name_that_is_not_utf_8_does_not_stop_the_others() -> None:
+    def put(batch: LocalBatch) -> Outcome:
+        name = "\udcff.csv" if batch.batch_id == "a" else "x.csv"
+        upload = plan_upload("s3://b", BufferLayout.DIRECTORY, "batch_id", batch.batch_id, [LocalFile(name, 1)])
+        return Outcome(upload.batch_id, upload.folder, 1, upload.bytes, None, "put")
+
+    many = put_many([LocalBatch("a"), LocalBatch("b")], put, 1)
+
+    assert ([o.batch_id for o in many.outcomes], many.failures["a"].reason) == (["b"], "UnusableName")
+    assert str(many.failures["a"]).isprintable()
 
 
 def test_each_folder_of_a_root_is_a_batch_and_what_is_hidden_is_none(tmp_path: Path) -> None:
