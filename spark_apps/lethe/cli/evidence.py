@@ -281,7 +281,9 @@ def verify_storage(
     if not listed.storage.supports_versions:
         notes.append("the storage cannot list older versions of objects")
     unread: dict[str, str] = {}
-    field_id = opened.facts.batch_field_id
+    facts = opened.facts
+    # Files keep the field id of a column that was dropped.
+    field_id = facts.batch_field_id if facts.batch_field_id is not None else facts.remembered_field_id
     with progress() as bar:
         for erasure in chosen:
             outcome = erasure.outcome
@@ -292,7 +294,7 @@ def verify_storage(
             failures += _found_in_storage(
                 erasure.name, "FileIsThere", "files that the record lists as removed", present
             )
-            if not erasure.result.batch_ids or field_id is None:
+            if not erasure.result.batch_ids:
                 if not values:
                     notes.append(f"{erasure.name}: Lethe does not keep its values: give --values to search for them")
                 continue
@@ -308,6 +310,12 @@ def verify_storage(
         if values:
             task = bar.add_task("values", total=len(listed.paths))
             schemas = [*opened.table.schemas().values()]
+            if field_id is None:
+                why = "it is not known which column has the ids of batches, so no file was searched for rows of its batches"
+                failures.append(
+                    ErasureProblem(erasure.name, "NotReadable", f"{why}. Name the column with --batch-column.")
+                )
+                continue
             objects = storage_check.objects_with_values(listed, values, schemas, partial(bar.advance, task))
             failures += _found_in_storage("", "ValueIsThere", "objects with one of the values", objects.holding)
             unread |= objects.unreadable

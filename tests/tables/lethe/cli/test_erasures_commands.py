@@ -233,6 +233,24 @@ def test_rows_that_came_back_are_found(
     assert [code for code, words in expected.items() if words not in problems[code]] == []
 
 
+@pytest.mark.parametrize(
+    ("properties", "code"), [({"lethe.batch-column-id": "2"}, "BatchIsThere"), ({}, "NotReadable")]
+)
+def test_rows_are_searched_for_also_if_the_table_has_no_batch_column_any_more(
+    erased: Erased, lethe: Command, properties: dict[str, str], code: str
+) -> None:
+    """Its data files still have the column."""
+    erased.kept.append("A")
+    with erased.kept.table.transaction() as change:
+        change.set_properties({"x": "y", **properties})
+    with erased.kept.table.update_schema() as columns:
+        columns.delete_column("batch_id")
+
+    found = lethe("erasures", "verify", NAME, "--storage", "--json")
+
+    assert (found.exit_code, codes(found)) == (1, [code]), found.output
+
+
 def test_a_value_is_searched_for_in_every_object_and_not_printed(
     erased: Erased, lethe: Command, catalog: Catalog, tmp_path: Path
 ) -> None:
