@@ -416,16 +416,20 @@ def _of_signature(
 
 def _table(entry: Mapping[str, Any], evidence: GivenEvidence) -> TableEvidence:
     """Verify the erasure of one table that the record of a request names."""
-    table, name = str(entry.get("table")), str(entry.get("restatement"))
+    table, name, digest = str(entry.get("table")), str(entry.get("restatement")), entry.get("record-sha256")
     try:
         opened = open_table(table)
-        (erasure,) = [k for k in known_erasures(opened.ledger()) if k.name == name and k.outcome is not None]
-    except (LetheError, ValueError) as e:
-        why = str(e) if isinstance(e, LetheError) else f"its ledger has no verified erasure {name}"
-        return TableEvidence(table, (name,), (ErasureProblem(name, "NotVerified", f"{table}: {why}."),))
+        known = {k.outcome.record_sha256: k for k in known_erasures(opened.ledger()) if k.name == name and k.outcome}
+    except LetheError as e:
+        return TableEvidence(table, (name,), (ErasureProblem(name, "NotVerified", f"{table}: {e}."),))
+    if not known:
+        why = f"{table}: its ledger has no verified erasure {name}."
+        return TableEvidence(table, (name,), (ErasureProblem(name, "NotVerified", why),))
+    # A Restatement that was deleted and created again with another spec has the same name, and another record.
+    named_here = known.get(digest) if isinstance(digest, str) else None
+    erasure = named_here or next(iter(known.values()))
     found = verify_record(opened, erasure, evidence)
-    outcome = erasure.outcome
-    if outcome is None or outcome.record_sha256 != entry.get("record-sha256"):
+    if named_here is None:
         text = f"{table}: the record of the request names another record than the ledger."
         found.append(ErasureProblem(name, "RecordOfAnother", text))
     notes: list[str] = []

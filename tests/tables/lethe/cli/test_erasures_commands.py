@@ -529,3 +529,14 @@ def test_a_record_that_is_none_is_refused(erased: Erased, lethe: Command, tmp_pa
     of_a_table = lethe("erasures", "verify", str(erased.path))
 
     assert ("RecordMissing" in missing.output, "RecordUnreadable" in of_a_table.output) == (True, True)
+
+
+def test_a_subject_is_verified_also_if_its_restatements_were_made_a_second_time(
+    requested: Path, erased: Erased, lethe: Command
+) -> None:
+    """Another request of the same name makes Restatements of the same names, with other keys."""
+    close(erased.kept, f"{ERASE}x", "B", [], Signer(KEY))
+
+    found = lethe("erasures", "verify", str(requested), "--json")
+
+    assert (found.exit_code, codes(found)) == (0, []), found.output
