@@ -161,7 +161,7 @@ def _json_lines(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
             continue
         try:
             document = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
             raise InputError("InvalidManifest", f"line {number} of the manifest is not a JSON object.")

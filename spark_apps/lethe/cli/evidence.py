@@ -115,11 +115,23 @@ def read_record(opened: Opened, uri: str) -> StoredRecord:
         Exception: What the storage raises.
     """
     content = content_of(opened, uri)
+    return StoredRecord(content, _parsed(content) if content is not None else None)
+
+
+def _parsed(content: bytes) -> Mapping[str, Any] | None:
+    """A JSON object; None: the content is none. Anyone who may write the table may have changed it."""
     try:
-        document = json.loads(content) if content is not None else None
-    except ValueError:
-        document = None
-    return StoredRecord(content, document if isinstance(document, dict) else None)
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _is_canonical(document: Mapping[str, Any], content: bytes) -> bool:
+    try:
+        return canonical(document) == content
+    except (ValueError, RecursionError):  # such as a number that JSON does not have
+        return False
 
 
 def content_of(opened: Opened, uri: str) -> bytes | None:
@@ -206,7 +218,7 @@ def _content(uuid: str, key: str, outcome: ErasureOutcome, found: StoredRecord) 
     if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
         return [("RecordUnreadable", f"its format-version is {version!r}, expected 1 to {FORMAT_VERSION}")]
     wrong: list[tuple[str, str]] = []
-    if version >= CANONICAL_SINCE and canonical(document) != found.content:
+    if version >= CANONICAL_SINCE and not _is_canonical(document, found.content or b""):
         wrong.append(("RecordNotCanonical", "it is not in canonical form, so programs may read it differently"))
     actual = (_at(document, "table", "uuid"), _at(document, "restatement", "key"), _verified_time(document))
     expected = (uuid, key, outcome.verified_time)
@@ -298,6 +310,12 @@ def verify_storage(
                 if not values:
                     notes.append(f"{erasure.name}: Lethe does not keep its values: give --values to search for them")
                 continue
+            if field_id is None:
+                why = "it is not known which column has the ids of batches, so no file was searched for rows of its batches"
+                failures.append(
+                    ErasureProblem(erasure.name, "NotReadable", f"{why}. Name the column with --batch-column.")
+                )
+                continue
             task = bar.add_task(erasure.name, total=len(listed.own))
             column = storage_check.SearchedColumn(field_id, opened.table.schema().find_column_name(field_id) or "")
             rows = storage_check.files_with_batches(
@@ -310,12 +328,6 @@ def verify_storage(
         if values:
             task = bar.add_task("values", total=len(listed.paths))
             schemas = [*opened.table.schemas().values()]
-            if field_id is None:
-                why = "it is not known which column has the ids of batches, so no file was searched for rows of its batches"
-                failures.append(
-                    ErasureProblem(erasure.name, "NotReadable", f"{why}. Name the column with --batch-column.")
-                )
-                continue
             objects = storage_check.objects_with_values(listed, values, schemas, partial(bar.advance, task))
             failures += _found_in_storage("", "ValueIsThere", "objects with one of the values", objects.holding)
             unread |= objects.unreadable
@@ -361,12 +373,8 @@ def verify_request(place: str, evidence: GivenEvidence) -> list[TableEvidence]:
     if content is None:
         text = f"there is no file {place}, or no configured catalog can read it. Name a file that you have downloaded."
         raise InputError("RecordMissing", text)
-    try:
-        document = json.loads(content)
-    except ValueError:
-        document = None
-    version = document.get("format-version") if isinstance(document, dict) else None
-    if not isinstance(document, dict) or not request_record.is_request_record(document) or version != 1:
+    document = _parsed(content)
+    if document is None or not _is_of_request(document):
         raise InputError(
             "RecordUnreadable", f"{place} is not the record of an erasure of a subject from several tables."
         )
@@ -374,6 +382,17 @@ def verify_request(place: str, evidence: GivenEvidence) -> list[TableEvidence]:
     if evidence.public_keys:
         own += _of_signature(place, content, document, signature, evidence.public_keys)
     return [TableEvidence(place, (), tuple(own)), *(_table(entry, evidence) for entry in document["datasets"])]
+
+
+def _is_of_request(document: Mapping[str, Any]) -> bool:
+    """Whether a document has the form of the record of a request, as far as it is read here."""
+    tables = document.get("datasets")
+    return (
+        request_record.is_request_record(document)
+        and document.get("format-version") == request_record.FORMAT_VERSION
+        and isinstance(tables, list)
+        and all(isinstance(table, dict) for table in tables)
+    )
 
 
 def _content_at(place: str) -> bytes | None:
@@ -391,7 +410,7 @@ def _content_at(place: str) -> bytes | None:
 
 
 def _of_request(place: str, content: bytes, document: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    if canonical(document) != content:
+    if not _is_canonical(document, content):
         yield "RecordNotCanonical", "it is not in canonical form, so programs may read it differently"
     if not place.endswith(f"-{hashlib.sha256(content).hexdigest()[:16]}.json"):
         yield "RecordChanged", "its name has the digest of another content"

@@ -718,7 +718,7 @@ def list_locations(opened: Opened) -> ListedObjects:
 
 def files_present(listed: ListedObjects, record: Mapping[str, Any]) -> list[str]:
     """The files that a record lists as removed and that exist; paths without partition values."""
-    gone = {place(str(f["path"])) for f in record.get("files", ()) if isinstance(f, dict) and "path" in f}
+    gone = {place(str(f["path"])) for f in _dicts(record.get("files")) if "path" in f}
     return sorted({name for path in listed.paths if place(name := without_values(path)) in gone})
 
 

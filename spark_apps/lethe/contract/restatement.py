@@ -42,7 +42,7 @@ class Requester:
             return None
         try:
             groups = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         if not isinstance(groups, list) or not all(isinstance(g, str) for g in groups):
             return None

@@ -174,7 +174,7 @@ def decode_root(content: bytes, uri: str, table_uuid: str) -> Root:
             Statistics.of_json(document["statistics"]),
             tuple((str(d["location"]), dict(d["properties"])) for d in document.get("locations", ())),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as e:
         raise LedgerError(
             "LedgerUnreadable",
             f"{uri} is not a ledger root ({type(e).__name__}). Restore the file, or roll the table back.",

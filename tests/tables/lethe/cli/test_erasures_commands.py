@@ -531,6 +531,41 @@ def test_a_record_that_is_none_is_refused(erased: Erased, lethe: Command, tmp_pa
     assert ("RecordMissing" in missing.output, "RecordUnreadable" in of_a_table.output) == (True, True)
 
 
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda _: b"[" * 100_000, "RecordUnreadable"),
+        (lambda document: json.dumps({**document, "datasets": 7}).encode(), "RecordUnreadable"),
+        (lambda document: json.dumps({**document, "datasets": [7]}).encode(), "RecordUnreadable"),
+        (lambda document: json.dumps({**document, "not-covered": float("nan")}).encode(), "RecordNotCanonical"),
+    ],
+)
+def test_a_record_of_a_subject_in_any_form_is_judged(
+    requested: Path, lethe: Command, change: Callable[[Any], bytes], code: str
+) -> None:
+    requested.write_bytes(change(json.loads(requested.read_bytes())))
+
+    found = lethe("erasures", "verify", str(requested))
+
+    assert (code in found.output, "Unexpected" in found.output) == (True, False), found.output
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"[" * 100_000, "RecordUnreadable"),
+        (b'{"format-version": 2, "files": NaN}\n', "RecordNotCanonical"),
+        (b'{"format-version": 2, "files": 7}\n', "RecordNotCanonical"),
+    ],
+)
+def test_a_record_in_any_form_is_judged(erased: Erased, lethe: Command, content: bytes, code: str) -> None:
+    erased.path.write_bytes(content)
+
+    found = lethe("erasures", "verify", NAME, "--storage", "--json")
+
+    assert (found.exit_code, {"RecordChanged", code} <= set(codes(found))) == (1, True), found.output
+
+
 def test_a_subject_is_verified_also_if_its_restatements_were_made_a_second_time(
     requested: Path, erased: Erased, lethe: Command
 ) -> None:

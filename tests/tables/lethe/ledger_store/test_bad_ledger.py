@@ -87,6 +87,14 @@ def of_a_list(path: Path) -> None:
     path.write_text("[]")
 
 
+def of_endless_brackets(path: Path) -> None:
+    path.write_text("[" * 100_000)
+
+
+def of_numbers_beyond_all_limits(path: Path) -> None:
+    rewritten(path, lambda d: d["statistics"].update({"tombstones": float("inf")}))
+
+
 def naming(file: str) -> Callable[[Path], None]:
     def change(path: Path) -> None:
         rewritten(path, lambda d: d["parts"]["tombstones"][0].update({"file": file}))
@@ -124,6 +132,8 @@ OF_A_ROOT = [
     ("root.json", emptied, "LedgerUnreadable"),
     ("root.json", of_other_bytes, "LedgerUnreadable"),
     ("root.json", of_a_list, "LedgerUnreadable"),
+    ("root.json", of_endless_brackets, "LedgerUnreadable"),
+    ("root.json", of_numbers_beyond_all_limits, "LedgerUnreadable"),
     ("root.json", of_another_version, "LedgerTooNew"),
     ("root.json", of_another_table, "LedgerOfAnotherTable"),
     ("root.json", without_a_part, "LedgerUnreadable"),

@@ -47,6 +47,7 @@ def test_the_annotations_say_who_the_requester_is(groups: tuple[str, ...]) -> No
     [
         {},
         {"lethe.dev/requested-by": "ana"},
+        {"lethe.dev/requested-by": "ana", "lethe.dev/requested-by-groups": "[" * 100_000},
         {"lethe.dev/requested-by-groups": "[]"},
         {"lethe.dev/requested-by": "", "lethe.dev/requested-by-groups": "[]"},
         {"lethe.dev/requested-by": "ana", "lethe.dev/requested-by-groups": "a,b"},
