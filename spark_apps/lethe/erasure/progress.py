@@ -420,7 +420,8 @@ class Writer:
     def may_write(self, open_erasure: OpenErasure) -> bool:
         """Whether the run may write rows of an erasure, or has written some."""
         if self.batch_ids is not None:
-            return not open_erasure.by_records and not self.batch_ids.isdisjoint(open_erasure.result.batch_ids)
+            # A Replay by keys is about records, and may name batches, too.
+            return not self.batch_ids.isdisjoint(open_erasure.result.batch_ids)
         return open_erasure.erasure.purged_at is None or self.since < open_erasure.erasure.purged_at
 
 

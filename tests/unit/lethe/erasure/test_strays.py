@@ -281,16 +281,16 @@ def test_the_folder_of_an_upload_says_who_began_it(path: str, origin: UploadOrig
 
 # --- runs that write ------------------------------------------------------------------------------------------------
 def test_a_run_that_brings_in_a_batch_may_write_it_and_one_that_reads_the_table_what_was_there() -> None:
-    batches, records = a_claim("A", "B"), a_claim(records=True)
+    batches, records, both = a_claim("A", "B"), a_claim(records=True), a_claim("A", "B", records=True)
     open_ = replace(batches, erasure=replace(batches.erasure, purged_at=None))
 
     def may(writer: Writer) -> list[bool]:
-        return [writer.may_write(c) for c in (batches, records, open_)]
+        return [writer.may_write(c) for c in (batches, records, both, open_)]
 
-    assert may(a_writer("B", "X", since=99)) == [True, False, True]
-    assert may(a_writer("X")) == [False, False, False]
-    assert may(a_writer(since=6)) == [True, True, True]
-    assert may(a_writer(since=7)) == [False, False, True]
+    assert may(a_writer("B", "X", since=99)) == [True, False, True, True]
+    assert may(a_writer("X")) == [False, False, False, False]
+    assert may(a_writer(since=6)) == [True, True, True, True]
+    assert may(a_writer(since=7)) == [False, False, False, True]
 
 
 def test_a_run_that_may_write_keeps_the_erasure_open_for_a_day_after_it_noted_itself() -> None:
