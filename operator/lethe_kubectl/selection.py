@@ -168,7 +168,7 @@ def selected(
             raise click.UsageError("--reference takes no batches, --batches or --batches-from.")
         return ()
     if not selection:
-        return tuple(named)
+        return tuple(dict.fromkeys(named))
     ids = (*named, *selection.listed())
     with connected(how["choice"]) as at:
         entries = _entries(at, one(at, "dataset", dataset), needed=bool(selection.patterns))

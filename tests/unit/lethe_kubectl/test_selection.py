@@ -5,7 +5,7 @@ from lethe.base.errors import InputError
 from lethe.contract.settings import Operation
 from lethe.ledger.ledger import BatchEntry, BatchState
 from lethe_kubectl.id_lists import CONFIG_MAP_BYTES, config_map, with_list
-from lethe_kubectl.selection import choose, matcher
+from lethe_kubectl.selection import Selection, choose, matcher, selected
 from lethe_operator.resources import manifests
 from lethe_operator.resources.manifests import Note
 
@@ -53,6 +53,11 @@ def test_only_batches_in_a_state_that_changes_are_chosen_and_the_others_are_coun
         "  match and are left out: 1 erased, 1 reverted",
     ]
     assert erased.ids == ("a1", "a2")
+
+
+def test_an_id_that_is_named_twice_counts_once() -> None:
+    """The API server refuses it twice."""
+    assert selected(Selection(), Operation.REVERT, "flights", ("b", "a", "b"), {}) == ("b", "a")
 
 
 def test_a_pattern_without_a_batch_to_change_is_refused() -> None:
