@@ -227,11 +227,22 @@ def _row_groups(parquet: pq.ParquetFile, path: str, column: FileColumn) -> Itera
     start = 0
     for n in range(parquet.metadata.num_row_groups):
         group = parquet.metadata.row_group(n)
-        statistics = group.column(column.leaf).statistics
-        is_known = statistics is not None and statistics.has_min_max
-        bounds = Bounds(statistics.min, statistics.max) if is_known else Bounds()
+        bounds = _bounds_in(group.column(column.leaf).statistics)
         yield Part(start, bounds, partial(_row_group, parquet, n, path, column))
         start += group.num_rows
+
+
+def _bounds_in(statistics: Any) -> Bounds:
+    """The bounds that the statistics of a Parquet file have. Those that are no values of Python are unknown."""
+    if statistics is None or not statistics.has_min_max:
+        return Bounds()
+    try:
+        return Bounds(statistics.min, statistics.max)
+    except (
+        OverflowError,
+        ValueError,
+    ):  # a date after the year 9999, such as that of infinity, or text that is not UTF-8
+        return Bounds()
 
 
 def _row_group(parquet: pq.ParquetFile, n: int, path: str, column: FileColumn) -> pa.ChunkedArray:

@@ -99,6 +99,27 @@ def test_what_a_file_without_the_column_holds_is_the_tables_business(tmp_path: P
     assert {key: list(p) for key, p in positions.items()} == {"default": [0, 1, 2], "both": [1]}
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "stored"),
+    [
+        (ValueKind(ValueType.DATE), 20_000, pa.int32()),
+        (ValueKind(ValueType.TIMESTAMP), 10**15, pa.int64()),
+        (ValueKind(ValueType.TIMESTAMPTZ), 10**15, pa.int64()),
+        (ValueKind(ValueType.STRING), "b", pa.binary()),
+    ],
+)
+def test_rows_are_found_beside_values_that_python_does_not_have(
+    tmp_path: Path, kind: ValueKind, value: Any, stored: pa.DataType
+) -> None:
+    """Such as the date `infinity` of PostgreSQL, and text in another encoding."""
+    search = Wanted.of(1, Values(kind, (value,)))
+    own, last = (value.encode(), b"\xff") if isinstance(value, str) else (value, 2 ** (stored.bit_width - 2))
+    column = pa.array([own, last, None, own], stored)
+    column = column.view(search.array.type) if stored == pa.binary() else column.cast(search.array.type)
+
+    assert found(written(tmp_path / "f", (a_field("c", search.array.type), column)), it=search) == {"it": [0, 3]}
+
+
 def test_orc_is_read_stripe_by_stripe(tmp_path: Path) -> None:
     table = pa.table({"tail": [None if n % 7 == 0 else f"t{n % 5}" for n in range(30_000)]})
     orc.write_table(table, tmp_path / "f", stripe_size=64, batch_size=1024)
