@@ -91,10 +91,12 @@ def request_key(namespace: str, name: str, spec: Mapping[str, Any]) -> str:
     """The key of a Restatement in a ledger: `namespace/name/sha256(spec without suspend, cancel, deadline, TTL)`.
 
     If GitOps creates the object again with the same spec, it has the same key.
+
+    A key is one line, because a tombstone lists the keys of its requests, one per line. A program may name a revert by any text.
     """
     kept = {k: v for k, v in spec.items() if k not in NOT_PART_OF_A_REQUEST and v is not None}
     document = json.dumps(kept, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return f"{namespace}/{name}/{hashlib.sha256(document.encode()).hexdigest()}"
+    return f"{namespace}/{name}/{hashlib.sha256(document.encode()).hexdigest()}".replace("\n", "%0A")
 
 
 def kube_name(*parts: str, limit: int = 63) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from lethe.base.errors import InputError
+from lethe.base.names import request_key
 from lethe.buffer.promotion import plan_promotion
 from lethe.contract.result import RequestResult
 from lethe.contract.run import RestatementRequest
@@ -59,6 +60,16 @@ def vacuumed(ledger: Ledger, *files: Any, keep: Any = ()) -> Ledger:
 
 LEDGER = a_ledger(batches=[a_batch("A"), a_batch("B"), a_batch("C")])
 REVERTED = after(LEDGER, a_request(batch_ids=["A", "B"]), a_request("other", batch_ids=["C"]))
+
+
+def test_a_revert_can_be_undone_whatever_its_name() -> None:
+    """A program names it, and a tombstone lists the keys of its requests in lines."""
+    key = request_key("sdk", "too early\nagain", {})
+    ledger = after(LEDGER, a_request(key=key, batch_ids=["A"]))
+
+    undo = plan(ledger, a_request("undo", "Undo", batch_ids=(), undoes=key))
+
+    assert batch_states(apply(ledger, undo.delta))["A"] == "promoted"
 
 
 def test_the_batches_of_a_revert_are_promoted_again_and_its_tombstones_gone() -> None:
