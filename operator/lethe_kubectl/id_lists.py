@@ -5,7 +5,7 @@ from typing import Any, Final
 from lethe.base.errors import InputError
 from lethe.iceberg import catalogs
 from lethe.kube import CONFIG_MAPS, AlreadyExists
-from lethe.restatement.group import LISTED_IDS_AT_MOST
+from lethe.restatement.group import LISTED_IDS_AT_MOST, parse_ids
 from lethe.storage.object_store import open_store
 from lethe.uri import bucket_and_key, is_local
 from lethe_operator.resources.common import LABEL_BATCH_IDS
@@ -42,7 +42,7 @@ def with_list(document: Document) -> tuple[Document, str]:
     The list still has no place: see `config_map` and `put_list`.
 
     Raises:
-        InputError: `TooManyIds`.
+        InputError: `TooManyIds`; `InvalidIdList`, if a list cannot hold one of the ids.
     """
     spec = document["spec"]
     ids = spec.get("batchIds") or ()
@@ -54,6 +54,12 @@ def with_list(document: Document) -> tuple[Document, str]:
         )
     name = f"{document['metadata']['name']}-{_KEY}"
     content = "".join(f"{i}\n" for i in ids)
+    if parse_ids(content.encode(), "the list of batches").ids != tuple(dict.fromkeys(ids)):
+        raise InputError(
+            "InvalidIdList",
+            f"one of the {len(ids)} ids has a line break, so a list with one id per line would name other batches. Name at most "
+            f"{INLINE_AT_MOST} batches at once.",
+        )
     rest = {k: v for k, v in spec.items() if k != "batchIds"}
     return {**document, "spec": {**rest, "batchIdsFrom": {"configMapKeyRef": {"name": name, "key": _KEY}}}}, content
 

@@ -86,6 +86,15 @@ def test_a_thousand_ids_stay_in_the_resource_and_more_go_into_a_config_map_of_it
     assert found["data"]["batch-ids"].splitlines() == [f"batch-{n:06}" for n in range(1001)]
 
 
+@pytest.mark.parametrize("batch_id", ["a\nb", "a\r", " a"])
+def test_an_id_that_would_be_others_in_a_list_gets_none(batch_id: str) -> None:
+    ids = [batch_id, *(f"load-{n}" for n in range(1000))]
+
+    with pytest.raises(InputError, match="InvalidIdList"):
+        with_list(manifests.revert("flights", ids, Note()))
+    with_list(manifests.revert("flights", ids[:1000], Note()))
+
+
 def test_a_list_that_no_config_map_can_hold_gets_none() -> None:
     document, id_list = with_list(a_revert(100_000))
     assert len(id_list) > CONFIG_MAP_BYTES
