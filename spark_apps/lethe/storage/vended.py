@@ -25,6 +25,7 @@ from requests.exceptions import ConnectionError as RequestConnectionError
 from tenacity import Future, Retrying, retry_if_exception, retry_if_result, stop_after_attempt, wait_random_exponential
 from urllib3.exceptions import ProtocolError
 
+from lethe.base.errors import TransientError
 from lethe.base.names import VENDED_FOR
 from lethe.base.unknown_types import known_types_only
 from lethe.storage import properties as allowed_properties
@@ -249,7 +250,7 @@ class RetryingRestCatalog(RestCatalog):
     """PyIceberg's REST catalog, whose clients neither its answers nor the properties of its tables configure.
 
     A read that fails in passing is repeated, as Iceberg's Java client does it, and a request to a server that is silent ends
-    with an error. Tables may have columns of types that PyIceberg does not know.
+    with an error. No redirection is followed. Tables may have columns of types that PyIceberg does not know.
     """
 
     def __init__(self, name: str, **properties: str) -> None:
@@ -297,14 +298,14 @@ class RetryingRestCatalog(RestCatalog):
 
     def _create_session(self) -> Session:
         session = super()._create_session()
-        session.request = partial(_request, session.request)
+        session.request = partial(_request, self.name, session.request)
         return session
 
 
-def _request(send: Callable[..., Response], method: str, url: str, **arguments: Any) -> Response:
-    arguments = {"timeout": _TIMEOUTS, **arguments}
+def _request(catalog: str, send: Callable[..., Response], method: str, url: str, **arguments: Any) -> Response:
+    arguments = {"timeout": _TIMEOUTS, **arguments, "allow_redirects": False}
     if method.upper() not in ("GET", "HEAD"):
-        return _readable(send(method, url, **arguments))
+        return _readable(_not_redirected(catalog, send(method, url, **arguments)))
     again = retry_if_exception(_ended_early) | retry_if_result(lambda a: a.status_code in _OVERLOADED)
     patient = Retrying(
         retry=again,
@@ -312,7 +313,22 @@ def _request(send: Callable[..., Response], method: str, url: str, **arguments: 
         wait=wait_random_exponential(_WAIT_SECONDS),
         retry_error_callback=lambda state: cast(Future, state.outcome).result(),  # the last answer or error
     )
-    return _readable(cast(Response, patient(send, method, url, **arguments)))
+    return _readable(_not_redirected(catalog, cast(Response, patient(send, method, url, **arguments))))
+
+
+def _not_redirected(catalog: str, answer: Response) -> Response:
+    """Refuse a redirection: the request would go to another host, with the credentials of the catalog.
+
+    Raises:
+        TransientError: `CatalogUnavailable`.
+    """
+    if answer.is_redirect:
+        raise TransientError(
+            "CatalogUnavailable",
+            f"the catalog {catalog} answered with a redirection ({answer.status_code}), which Lethe does not follow. Set its "
+            "property uri to the address that answers itself.",
+        )
+    return answer
 
 
 def _readable(answer: Response) -> Response:

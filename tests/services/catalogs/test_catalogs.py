@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from lethe.base.errors import InputError
+from lethe.base.errors import InputError, TransientError
 from lethe.iceberg.catalogs import (
     every,
     is_local,
@@ -22,6 +22,8 @@ from lethe.iceberg.catalogs import (
     spark_properties,
 )
 from pyiceberg.exceptions import NoSuchTableError
+
+from tests.support.servers.faulty_proxy import before
 
 RESOLVING = "org.apache.iceberg.io.ResolvingFileIO"
 PREFIX = "spark.sql.catalog.main"
@@ -306,3 +308,31 @@ def test_nessies_rest_catalog_is_refused_by_name(tmp_path: Path, monkeypatch: py
             assert refused.value.reason == "UnsupportedCatalog"
         for name in ("other", "sql"):
             require_history(name, properties(name))
+
+
+@pytest.mark.parametrize("status", [302, 307])
+def test_credentials_go_to_no_host_to_which_a_catalog_redirects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    heard: list[Any] = []
+
+    def elsewhere(method: str, path: str, headers: Any, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        heard.append((method, path, dict(headers.items()), body))
+        return 404, [], b'{"error": {"message": "none", "type": "NoSuchTableException", "code": 404}}'
+
+    with before(elsewhere) as other:
+
+        def moved(method: str, path: str, headers: Any, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:  # noqa: ARG001
+            if path.partition("?")[0].endswith("/config"):
+                return 200, [], b'{"defaults": {}, "overrides": {}}'
+            return status, [("Location", f"{other.endpoint}{path}")], b""
+
+        with before(moved) as proxy:
+            own = {"type": "rest", "uri": proxy.endpoint, "token": "t", "header.X-Key": "secret"}
+            with pytest.raises(
+                TransientError, match=rf"moved answered with a redirection \({status}\), which Lethe does"
+            ):
+                opened("moved", own).load_table("air.flights")
+
+    assert heard == []
