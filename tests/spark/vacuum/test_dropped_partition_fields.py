@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import lethe
@@ -23,7 +24,7 @@ from pyspark.sql import SparkSession
 from tests.spark.parameters import MODES, some, tuples
 from tests.spark.support.all_types import alone
 from tests.spark.support.native_deletes import Native
-from tests.spark.support.story import Row, Story, of_batches, of_spark
+from tests.spark.support.story import Row, Story, local, of_batches, of_spark
 from tests.spark.support.streaming_writer import delete_by_equality
 from tests.spark.support.void_spec import give_void_spec, on_day_1, void_spec
 from tests.support.builders import a_request
@@ -238,3 +239,23 @@ def test_under_a_hold_what_was_taken_back_leaves_the_dropped_field_and_stays_in_
     check(story, "D", "E")
     assert story.undo("one").succeeded
     check(story, "A", "D", "E")
+
+
+def test_a_run_that_only_follows_another_writer_leaves_a_note_while_it_moves_such_files(
+    spark: SparkSession, lake: Lake
+) -> None:
+    """No erasure is verified while a run may write rows that a vacuum has removed since it read them."""
+    story = Native.begin(spark, lake, deletes=POSITIONS).filled()
+    assert story.revert("A").succeeded
+    drop_day(story)
+    folder = Path(local(story.table().location()), "_runs")
+    notes: list[str] = []
+
+    def look() -> None:
+        notes.extend(p.name for p in folder.glob("*-writing.json"))
+
+    story.run(story.following(), before_commit=look)
+
+    assert len(notes) == 1
+    assert not list(folder.glob("*-writing.json"))
+    check(story, "B", "D", "E")

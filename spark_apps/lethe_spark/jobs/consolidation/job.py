@@ -19,7 +19,7 @@ from lethe.ingest.buffer_files import check_some_were_read, why_unread
 from lethe.ingest.checks import Screening, wanted_row_counts
 from lethe.ledger_store import latest_rows
 
-from lethe_spark.commit.ledger_commit import Attempts, discard
+from lethe_spark.commit.ledger_commit import Attempts, discard, noted_run
 from lethe_spark.commit.masking import NativeMasker, native_kind
 from lethe_spark.commit.opening import open_table
 from lethe_spark.commit.table_state import Base, observe_base
@@ -72,7 +72,8 @@ def run_reanchoring(context: RunContext) -> ReanchoringResult:
     assert spec is not None
     native = native_kind(table, spec.deletes)
     if native is not None:
-        leave_lost_specs(context, table, unmasked_ids(context, table, ()))
+        with noted_run(context, table, None):  # it may write rows of the table
+            leave_lost_specs(context, table, unmasked_ids(context, table, ()))
     search = partial(search_few_here, context.spark.sparkContext, spec.search_limits)
     masker = NativeMasker(context, table, native, search)
     return finished(context, table, anchored(context, reanchor_and_mask(context, table, masker)))
