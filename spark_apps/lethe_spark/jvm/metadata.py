@@ -134,13 +134,13 @@ def expire(table: IcebergTable, snapshot_ids: Collection[int]) -> int:
     expiring = sorted(existing.intersection(snapshot_ids))
     if not expiring:
         return 0
-    update = table.java.expireSnapshots().expireOlderThan(0).cleanExpiredFiles(True)
-    for snapshot_id in expiring:
-        update = update.expireSnapshotId(snapshot_id)
     try:
         update.commit()
     except JvmError as e:
         if "referenced" in java_message(e):
+        update = table.java.expireSnapshots().expireOlderThan(0).cleanExpiredFiles(True)
+        for snapshot_id in expiring:
+            update = update.expireSnapshotId(snapshot_id)
             raise ConflictError(
                 "SnapshotReferenced",
                 f"{table.full_name}: a tag or branch holds one of the snapshots to expire "

@@ -70,6 +70,18 @@ def test_a_batch_reverted_while_its_rows_were_being_written_is_not_promoted(stor
     story.check_reads(of_batches("A", "B", "D", "F"))
 
 
+def test_staged_files_that_must_not_be_published_stay_in_a_table_that_keeps_all_files(story: Story) -> None:
+    """Iceberg refuses to expire their snapshot, and the run goes on without them."""
+    story.set_properties({"gc.enabled": "false"})
+    story.put("E", "F")
+
+    mine = story.consolidate("E", "F", after_stage=lambda: story.revert("E"))
+
+    assert (mine.outcome, mine.batches_promoted) == ("Committed", 1)
+    assert story.states().items() >= {"E": "reverted", "F": "promoted"}.items()
+    story.check_reads(of_batches("A", "B", "D", "F"))
+
+
 def test_a_vacuum_does_not_expire_the_files_of_a_concurrent_consolidation(story: Story) -> None:
     """Staged and not yet published: their snapshot is no ancestor of anything."""
     story.put("E")

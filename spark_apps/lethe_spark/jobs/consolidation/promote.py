@@ -38,6 +38,7 @@ from lethe.ledger.ledger import BatchEntry, BatchState, get_many
 from lethe.ledger.lineage import is_published
 from lethe.storage.object_store import ObjectStore, open_store
 from lethe.uri import place
+from lethe.vacuum.housekeeping import KEEPS_FILES, keeps_files
 from pyiceberg.io import FileIO
 
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger, noted_run
@@ -320,6 +321,9 @@ def _promoted(
 def _drop(table: IcebergTable, written: WrittenBatches, attempts: Attempts) -> None:
     """Remove staged files that must not be published. They may contain rows of an erased batch."""
     if written.staged is None or attempts.in_doubt:
+        return
+    if keeps_files(table.properties):  # Iceberg then refuses to expire any snapshot
+        log.warning("the staged snapshot %d was not removed: %s", written.staged, KEEPS_FILES)
         return
     try:
         expire(table, [written.staged])
