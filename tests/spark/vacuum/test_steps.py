@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from lethe.base.errors import InputError
 from lethe.contract.run import RunSpec
 from pyspark.sql import SparkSession
 
@@ -118,3 +119,12 @@ def test_commits_of_others_during_a_step_lose_nothing_and_no_deleted_row_returns
     assert story.tombstones() == set()
     assert story.in_files().keys() == {b for b, _, _ in wanted}
     story.check_reads(wanted)
+
+
+def test_what_a_step_has_written_is_deleted_if_the_table_has_another_owner_then(story: Story) -> None:
+    files = story.data_folder()
+
+    with pytest.raises(InputError, match="TableClaimed"):
+        story.run(in_steps(story), after_write=lambda: story.set_properties({"lethe.dataset": "other/dataset"}))
+
+    assert story.data_folder() == files

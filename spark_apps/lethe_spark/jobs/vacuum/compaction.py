@@ -265,7 +265,7 @@ def _step(context: RunContext, table: SparkTable, planned: _Planned, bins: Seque
             return _intent(context, base, files, added, change)
 
         done = commit_on_ledger(context, table, intent, attempts)
-    except LetheError:
+    except Exception:
         discard(table, added, attempts)
         raise
     if done.snapshot_id is None:

@@ -158,11 +158,11 @@ def write(
     alone = [(written[path][0], loss) for path, loss in step.alone.items()]
     filtered = filter_files(context, table, base, alone, deleted)
     added = filtered.added
-    if unfiltered := [f for f in plan.rewrite if f.path not in filtered.replaced]:
-        one_task = _largest_partition(unfiltered) <= ONE_TASK_BYTES
-        with ExitStack() as scans:
-            frame, counts, scanned = _remaining(table, base, plan, unfiltered, written, retention, scans)
-            try:
+    try:
+        if unfiltered := [f for f in plan.rewrite if f.path not in filtered.replaced]:
+            one_task = _largest_partition(unfiltered) <= ONE_TASK_BYTES
+            with ExitStack() as scans:
+                frame, counts, scanned = _remaining(table, base, plan, unfiltered, written, retention, scans)
                 added += write_by_spark(
                     context,
                     table,
@@ -173,10 +173,10 @@ def write(
                     one_pass=one_task,
                     by_range=not one_task,
                 )
-            except ConflictError:
-                discard(table, added, Attempts())
-                raise
-    context.step("after-write")
+        context.step("after-write")
+    except Exception:
+        discard(table, added, Attempts())
+        raise
     removed = tuple(file for file, _ in written.values())
     return replace(
         step, removed=removed, added=added, copied_bytes=filtered.copied_bytes, format_version=base.facts.format_version
@@ -676,7 +676,7 @@ class Purging:
         attempts = Attempts()
         try:
             done = commit_on_ledger(self.context, self.table, lambda base: self._intent(base, step), attempts)
-        except ConflictError:
+        except Exception:
             discard(self.table, step.added, attempts)
             raise
         if done.outcome.plan_again:
