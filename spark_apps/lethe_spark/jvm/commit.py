@@ -414,7 +414,7 @@ def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[s
         case RewriteFiles(remove, add, from_snapshot, dangling, new_deletes):
             update = target.newRewrite().validateFromSnapshot(from_snapshot)
             if table.format_version > 1:
-                update = update.dataSequenceNumber(table.java.snapshot(from_snapshot).sequenceNumber())
+                update = update.dataSequenceNumber(_retained(table, from_snapshot).sequenceNumber())
             for file in remove:
                 update = update.deleteFile(file.java)
             for old in dangling:
@@ -463,6 +463,22 @@ def _update(table: IcebergTable, target: Any, change: Change, summary: Mapping[s
     for key, value in summary.items():
         update = update.set(key, value)
     return update
+
+
+def _retained(table: IcebergTable, snapshot_id: int) -> Any:
+    """A snapshot.
+
+    Raises:
+        ConflictError: `DataMoved`, if it has expired.
+    """
+    snapshot = table.java.snapshot(snapshot_id)
+    if snapshot is None:
+        raise ConflictError(
+            "DataMoved",
+            f"{table.full_name}: snapshot {snapshot_id}, of which the files of this commit were read, has expired. Nothing was "
+            "committed. The run plans again.",
+        )
+    return snapshot
 
 
 def files_to_find(change: Change) -> int:

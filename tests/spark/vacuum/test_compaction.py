@@ -136,6 +136,18 @@ def test_what_others_commit_while_files_are_merged_holds_and_no_row_returns(stor
         story.check_reads(of_batches("A", "B", "D"))
 
 
+def test_files_whose_snapshot_has_expired_are_merged_by_another_plan(story: Story) -> None:
+    def expire() -> None:
+        story.filled("E")
+        story.sql("CALL {catalog}.system.expire_snapshots(table => '{name}', older_than => now(), retain_last => 1)")
+
+    result = maintain(story, {"after_compact": expire}, compact_small_files=True, expire_snapshots=False)
+
+    assert (result.outcome, result.small_files_compacted, result.message) == ("Committed", 8, "")
+    assert by_day(story) == {day: [["A", "A", "B", "B", "D", "D", "E", "E"]] for day in MERGED}
+    story.check_reads(of_batches("A", "B", "D", "E"))
+
+
 # --- deaths ----------------------------------------------------------------------------------------------------------
 
 

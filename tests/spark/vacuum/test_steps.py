@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.parameters import pairs, some
 from tests.spark.support.built_once import built_once
-from tests.spark.support.story import Row, Story, of_batches
+from tests.spark.support.story import Row, Story, local, of_batches
 from tests.support.lake import Lake
 from tests.support.steps import Killed, die
 
@@ -119,6 +119,24 @@ def test_commits_of_others_during_a_step_lose_nothing_and_no_deleted_row_returns
     assert story.tombstones() == set()
     assert story.in_files().keys() == {b for b, _, _ in wanted}
     story.check_reads(wanted)
+
+
+@pytest.mark.parametrize("when", some(["before_commit", "before_commit_2"], "before_commit"))
+def test_a_step_whose_snapshot_has_expired_is_planned_again(story: Story, when: str) -> None:
+    """The runs of hundreds of commits, or an engine, may expire it while the files of a step are written."""
+
+    def expire() -> None:
+        story.filled("C")
+        story.sql("CALL {catalog}.system.expire_snapshots(table => '{name}', older_than => now(), retain_last => 1)")
+
+    run = in_steps(story)
+    result = story.run(run, **{when: expire})
+
+    assert (result.outcome, result.files_rewritten) == ("Committed", 2)
+    assert story.tombstones() == set()
+    written = {p for p in story.data_folder() if run.run_id in p}
+    assert written == {local(p) for p in story.files() if run.run_id in p}, "what it wrote in vain is left"
+    story.check_reads(of_batches("B", "C"))
 
 
 def test_what_a_step_has_written_is_deleted_if_the_table_has_another_owner_then(story: Story) -> None:

@@ -262,6 +262,11 @@ def _step(context: RunContext, table: SparkTable, planned: _Planned, bins: Seque
             if base.facts.format_version != version:
                 log.info("the compaction is planned again: the format version of the table has changed")
                 return NothingToCommit(None)
+            if snapshot_id not in base.facts.snapshots:  # Iceberg checks what others have deleted since it
+                log.info(
+                    "the compaction is planned again: snapshot %d, of which the files are, has expired", snapshot_id
+                )
+                return NothingToCommit(None)
             return _intent(context, base, files, added, change)
 
         done = commit_on_ledger(context, table, intent, attempts)

@@ -240,6 +240,9 @@ def intent(
     ):  # since version 3 rows have ids, which the files would have to store
         return NothingToCommit(StepOutcome("the format version of the table has changed"))
     planned = plan_purge(plan, base.ledger, files_now, run, cleared, kept)
+    if plan.rewrite and plan.snapshot_id not in base.facts.snapshots:
+        # Iceberg checks what others have deleted since that snapshot.
+        return NothingToCommit(StepOutcome(f"snapshot {plan.snapshot_id}, of which the files are, has expired"))
     if isinstance(planned, PlanAgain):
         return NothingToCommit(StepOutcome(planned.why))
     change: Change
