@@ -4,16 +4,19 @@ import json
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from lethe.base.errors import ConflictError, InputError
 from lethe.iceberg.delete_entries import DeletesKey
-from lethe.uri import local_path
+from lethe.uri import local_path, without_values
 
 from lethe_spark.jvm.data_files import key_of_deletes
 from lethe_spark.jvm.errors import ICEBERG, JvmError, is_a, java_message, reading, transient
 from lethe_spark.jvm.gateway import as_interface, each, getter, java_class, java_list, json_mapper, method, names_of
-from lethe_spark.jvm.table import IcebergTable
+from lethe_spark.jvm.table import DATA_PATH, IcebergTable
+
+_FOLDER_PROPERTIES: Final = (DATA_PATH, "write.metadata.path")
+"""The table properties that name folders of the table, which need not be below its location."""
 
 
 def rewriting(table: IcebergTable, target: Any, replaced: frozenset[str], manifest_of: Mapping[str, int]) -> Any:
@@ -135,12 +138,12 @@ def expire(table: IcebergTable, snapshot_ids: Collection[int]) -> int:
     if not expiring:
         return 0
     try:
-        update.commit()
-    except JvmError as e:
-        if "referenced" in java_message(e):
         update = table.java.expireSnapshots().expireOlderThan(0).cleanExpiredFiles(True)
         for snapshot_id in expiring:
             update = update.expireSnapshotId(snapshot_id)
+        update.commit()
+    except JvmError as e:
+        if "referenced" in java_message(e):
             raise ConflictError(
                 "SnapshotReferenced",
                 f"{table.full_name}: a tag or branch holds one of the snapshots to expire "
@@ -158,12 +161,15 @@ def remove_files(table: IcebergTable, paths: Iterable[str]) -> int:
         InputError: `OutsideTable`, before anything is deleted, for a path outside the table's folders.
     """
     sorted_paths = sorted(set(paths))
-    allowed = {table.location, table.properties.get("write.data.path", table.location)}
+    properties = table.properties
+    allowed = {table.location, *(properties.get(name) or table.location for name in _FOLDER_PROPERTIES)}
     folders = tuple(f"{local_path(folder).rstrip('/')}/" for folder in allowed)
     for path in sorted_paths:
         if not local_path(path).startswith(folders) or ".." in path.split("/"):
             raise InputError(
-                "OutsideTable", f"{table.full_name}: did not delete {path}, because it is not below {table.location}"
+                "OutsideTable",
+                f"{table.full_name}: did not delete {without_values(path)}, because it is not below {table.location} or the "
+                f"folders that {' and '.join(_FOLDER_PROPERTIES)} name.",
             )
     try:
         utility = table.jvm.org.apache.iceberg.CatalogUtil

@@ -33,12 +33,12 @@ from lethe.search.object_versions import Storage, VersionsDenied
 from lethe.uri import Place, place, without_values
 from pyiceberg.manifest import ManifestContent
 
-from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger
+from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger, discard
 from lethe_spark.commit.table_state import Base, observe_base
 from lethe_spark.jobs.erasure.close import CheckedErasures, for_erasures
 from lethe_spark.jvm.commit import RewriteManifests, RowDelta
 from lethe_spark.jvm.data_files import DeleteChanges, deletes_in_use, key_of_deletes
-from lethe_spark.jvm.metadata import DeleteManifests, delete_files_at, forget_statistics, remove_files, without_removed
+from lethe_spark.jvm.metadata import DeleteManifests, delete_files_at, forget_statistics, without_removed
 from lethe_spark.jvm.table import IcebergTable
 from lethe_spark.run.context import Run
 
@@ -121,8 +121,7 @@ def rewrite_manifests_of_erasures(context: Run, table: IcebergTable, manifests: 
         landed = commit_on_ledger(own, table, plan, attempts).snapshot_id
     finally:
         unused = written[:-1] if landed is not None else written
-        if unused and not attempts.in_doubt:
-            remove_files(table, [path for w in unused for path in w.paths])
+        discard(table, [path for w in unused for path in w.paths], attempts)
     return landed
 
 
