@@ -14,6 +14,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from lethe.base.errors import InputError, LetheError, TransientError
 from lethe.storage.properties import says_unnamed_host
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyiceberg.exceptions import RESTError
 from pyspark.errors.exceptions.captured import CapturedException
 
 P = ParamSpec("P")
@@ -30,9 +31,13 @@ _AWAY: Final = (
         "org.postgresql.",
         "org.sqlite.",
         "software.amazon.",
+        "com.google.cloud.",
+        "com.azure.",
+        "javax.net.ssl.",
         "org.apache.iceberg.jdbc.Unchecked",
     ),
     *(ICEBERG + name for name in ("RuntimeIOException", "RESTException", "ServiceUnavailable", "ServiceFailure")),
+    *(ICEBERG + name for name in ("NotAuthorizedException", "ForbiddenException")),
 )
 """Exceptions that, anywhere among the causes, mean that the catalog or the storage does not answer."""
 
@@ -184,7 +189,11 @@ def understood(error: Exception) -> LetheError:
             "the run do less at a time.",
         )
     foreign = type(error).__module__.partition(".")[0]
-    if isinstance(error, OSError) or foreign in _LIBRARIES_AWAY or (isinstance(error, JvmError) and is_away(error)):
+    if (
+        isinstance(error, (OSError, RESTError))
+        or foreign in _LIBRARIES_AWAY
+        or (isinstance(error, JvmError) and is_away(error))
+    ):
         return TransientError(
             "CatalogOrStorageAway", f"the catalog or the storage did not answer ({name}). The run tries again."
         )

@@ -5,6 +5,7 @@ import json
 import logging
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 from lethe.base.errors import ConflictError, InputError, LetheError
@@ -16,7 +17,9 @@ from lethe_spark.apps import app
 from lethe_spark.jvm.errors import understood
 from lethe_spark.run import context, progress
 from lethe_spark.run.redact import RedactingFormatter, secrets_of
+from py4j.protocol import Py4JError
 from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import NoSuchTableError, OAuthError, ServiceUnavailableError
 from pyiceberg.schema import Schema
 
 from tests.support.builders import a_run, a_run_result, read_result
@@ -153,6 +156,9 @@ def test_settings_are_pairs_and_sparks() -> None:
         (ConflictError("LedgerMoved", "m"), "LedgerMoved", 20),
         (ConnectionRefusedError("postgres://u:topsecret@db"), "CatalogOrStorageAway", 20),
         (OSError(28, "No space left on device", "/topsecret"), "DiskFull", 20),
+        (ServiceUnavailableError("topsecret"), "CatalogOrStorageAway", 20),
+        (OAuthError("topsecret"), "CatalogOrStorageAway", 20),
+        (NoSuchTableError("topsecret"), "UnexpectedError", 20),
         (ZeroDivisionError("topsecret"), "UnexpectedError", 20),
     ],
 )
@@ -160,6 +166,38 @@ def test_errors_become_a_reason_and_an_exit_code_without_their_text(error: Excep
     known: LetheError = understood(error)
 
     assert (known.reason, known.exit_code) == (reason, code)
+    assert "topsecret" not in str(known)
+
+
+class JavaError:
+    """An exception of Java with a cause, as py4j shows it."""
+
+    def __init__(self, name: str, cause: "JavaError | None" = None) -> None:
+        self.getClass = lambda: SimpleNamespace(getName=lambda: name)
+        self.getMessage = lambda: "topsecret"
+        self.getCause = lambda: cause
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("org.postgresql.util.PSQLException", "CatalogOrStorageAway"),
+        ("software.amazon.awssdk.core.exception.SdkClientException", "CatalogOrStorageAway"),
+        ("com.google.cloud.storage.StorageException", "CatalogOrStorageAway"),
+        ("com.azure.storage.blob.models.BlobStorageException", "CatalogOrStorageAway"),
+        ("javax.net.ssl.SSLHandshakeException", "CatalogOrStorageAway"),
+        ("org.apache.iceberg.exceptions.ForbiddenException", "CatalogOrStorageAway"),
+        ("java.lang.ArithmeticException", "SparkFailed"),
+    ],
+)
+def test_a_service_that_fails_below_spark_is_not_the_runs_own_fault(name: str, reason: str) -> None:
+    """Whoever fails twice by its own fault shares its next run with fewer others."""
+    error = Py4JError("topsecret")
+    error._origin = JavaError("org.apache.spark.SparkException", JavaError(name))  # type: ignore[attr-defined]
+
+    known = understood(error)
+
+    assert known.reason == reason
     assert "topsecret" not in str(known)
 
 
