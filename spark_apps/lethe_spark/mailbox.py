@@ -92,8 +92,8 @@ class Mailbox(Generic[U]):
     """Finished entries by key: their text, and until when to ignore them."""
     _not_before: dict[str, float] = field(default_factory=dict)
     """Postponed entries by key: the earliest time of the next attempt."""
-    _busy: dict[str, bool] = field(default_factory=dict)
-    """Datasets in progress by uid: True for an upkeep, False for a run."""
+    _busy: dict[str, str | None] = field(default_factory=dict)
+    """Datasets in progress by uid: the key of the run. None: an upkeep."""
     _upkeep: dict[str, _DueUpkeep[U]] = field(default_factory=dict)
     """Waiting upkeeps by Dataset."""
     _kept_up: dict[str, float] = field(default_factory=dict)
@@ -134,9 +134,9 @@ class Mailbox(Generic[U]):
         if isinstance(chosen, Upkeep):
             del self._upkeep[chosen.dataset_uid]
             self._kept_up[chosen.dataset_uid] = now
-            self._busy[chosen.dataset_uid] = True
+            self._busy[chosen.dataset_uid] = None
         elif chosen is not None:
-            self._busy[chosen.entry.dataset_uid] = False
+            self._busy[chosen.entry.dataset_uid] = chosen.key
         return chosen
 
     def next_due(self, now: float) -> float | None:
@@ -146,13 +146,13 @@ class Mailbox(Generic[U]):
         return max(0.0, min(t for t in times if t > now) - now) if any(t > now for t in times) else None
 
     def settled(self, post: Post, now: float, upkeep: U | None = None) -> None:
-        """Record that the run is done, its result delivered, and its key removed.
+        """Record that the run is done, its result delivered, and its key removed. It may never have begun.
 
         `upkeep` replaces a waiting upkeep of the Dataset.
         """
         uid = post.entry.dataset_uid
         self._settled[post.key] = (post.text, now + SETTLED_FOR_SECONDS)
-        self._busy.pop(uid, None)
+        self._ended(post)
         if upkeep is not None:
             before = self._upkeep.get(uid)
             since = before.since if before else now
@@ -162,7 +162,7 @@ class Mailbox(Generic[U]):
     def put_off(self, post: Post, until: float) -> None:
         """Postpone a run that failed or whose result could not be delivered. Later runs of its Dataset wait for it."""
         self._not_before[post.key] = until
-        self._busy.pop(post.entry.dataset_uid, None)
+        self._ended(post)
 
     def cancelled(self, now: float) -> list[Post]:
         """The runs that the operator has cancelled, whether or not they have begun. They are never taken."""
@@ -192,7 +192,7 @@ class Mailbox(Generic[U]):
     @property
     def runs_in_progress(self) -> int:
         """The number of runs that were taken, and neither finished nor postponed. Upkeeps do not count."""
-        return sum(not is_upkeep for is_upkeep in self._busy.values())
+        return sum(key is not None for key in self._busy.values())
 
     def waiting(self, now: float) -> int:
         """The number of runs that have not begun."""
@@ -207,6 +207,12 @@ class Mailbox(Generic[U]):
         """The number of Datasets with a run or upkeep in progress."""
         return len(self._busy)
 
+    def _ended(self, post: Post) -> None:
+        """The run is not in progress any more. Another run of its Dataset may be, if this one was cancelled before it began."""
+        uid = post.entry.dataset_uid
+        if uid in self._busy and self._busy[uid] == post.key:
+            del self._busy[uid]
+
     def _next_post(self, now: float) -> Post | None:
         firsts: dict[str, Post] = {}
         for post in sorted(self._posts.values(), key=lambda p: p.order):
@@ -216,7 +222,7 @@ class Mailbox(Generic[U]):
         return min(free, key=lambda p: p.order, default=None)
 
     def _next_upkeep(self, now: float, wanted_for: float = 0.0) -> Upkeep[U] | None:
-        if sum(self._busy.values()) >= UPKEEPS_AT_ONCE:
+        if sum(key is None for key in self._busy.values()) >= UPKEEPS_AT_ONCE:
             return None
         due = [
             (u.since, uid)

@@ -73,6 +73,25 @@ def settle(mailbox: Mailbox[str], now: float, left: str | None = None) -> str:
     return chosen.key
 
 
+@pytest.mark.parametrize("is_reported", [True, False])
+def test_a_run_that_is_cancelled_before_it_begins_does_not_end_another_one_of_its_dataset(is_reported: bool) -> None:
+    mailbox = a_mailbox(first=an_entry("a", 1), second=an_entry("a", 2), third=an_entry("a", 3))
+    first = mailbox.take(10)
+    assert isinstance(first, Post)
+    mailbox.put({"first": an_entry("a", 1), "second": an_entry("a", 2, cancelled=True), "third": an_entry("a", 3)})
+    (cancelled,) = mailbox.cancelled(10)
+
+    if is_reported:
+        mailbox.settled(cancelled, 10)
+    else:
+        mailbox.put_off(cancelled, 15)
+
+    assert (mailbox.runs_in_progress, mailbox.under_way) == (1, 1)
+    assert mailbox.take(20) is None
+    mailbox.settled(first, 20)
+    assert (mailbox.runs_in_progress, take(mailbox, 20)) == (0, "third")
+
+
 def test_an_unreported_result_delays_the_later_runs_of_its_dataset_and_nothing_else() -> None:
     mailbox = a_mailbox(first=an_entry("a", 1), second=an_entry("a", 2))
     first = mailbox.take(10)
