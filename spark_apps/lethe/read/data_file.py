@@ -44,6 +44,7 @@ from lethe.iceberg.native_deletes import PositionDeletes
 from lethe.iceberg.position_deletes import PositionArray, as_array, read_deletes
 from lethe.iceberg.snapshot_files import PlannedFile, SnapshotView
 from lethe.ingest.exact_values import is_list, plain_list
+from lethe.uri import without_values
 
 _ID_KEYS: Final = (b"PARQUET:field_id", b"iceberg.id")
 """The metadata key of a field id in Parquet, and in ORC."""
@@ -444,7 +445,8 @@ class Reading:
                 kept = [f.field_id for f in self.columns if f.name in self.dictionaries]
                 projection = Projection.of(fields_of_file, self.columns, identity_values(self.specs, file), kept)
             except Unprojectable as e:
-                raise InputError("UnreadableFile", f"the data file {file.file_path} cannot be read: {e}.") from None
+                text = f"the data file {without_values(file.file_path)} cannot be read: {e}."
+                raise InputError("UnreadableFile", text) from None
             if deleted is None and file.file_format == FileFormat.PARQUET:
                 fragment = self._promising(fragment, physical, fields_of_file)
             names = [physical.names[n] for n in projection.needed]
@@ -471,8 +473,8 @@ class Reading:
                 return ds.OrcFileFormat()
         raise InputError(
             "UnreadableFile",
-            f"the data file {file.file_path} has the format {file.file_format.value}, which can only be read by Spark. Use "
-            "lethe_spark.read.",
+            f"the data file {without_values(file.file_path)} has the format {file.file_format.value}, which can only be read by "
+            "Spark. Use lethe_spark.read.",
         )
 
     def _promising(self, fragment: Any, physical: pa.Schema, fields_of_file: Sequence[FileField]) -> Any:

@@ -6,6 +6,7 @@ or may succeed later: its files must not be deleted.
 """
 
 import logging
+import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ _CLOCKS_DIFFER_BY_MS: Final = 60_000
 """Iceberg refuses metadata that is older than the last by more than this. It does not say which clock is wrong."""
 
 _TAG: Final = "lethe-staged-{}"
+_PARTITION_VALUE: Final = re.compile(r"=[^/]*(?=/)")
+"""In a text with paths: the value in the name of a folder, which may be that of an erased row."""
 
 HISTORY_READS: Final = 3
 """How often the history is read after an error."""
@@ -512,10 +515,11 @@ def _refusal(table: IcebergTable, error: BaseException) -> LetheError | None:
             return ConflictError(
                 "LedgerMoved", f"{table.full_name}: {seen}. Nothing was committed. The run plans again."
             )
+        why = _PARTITION_VALUE.sub("=*", text.splitlines()[0])[:300]
         return ConflictError(
             "DataMoved",
-            f"{table.full_name}: a concurrent commit changed the data files of this commit "
-            f"({text.splitlines()[0][:300]}). Nothing was committed. The run plans again.",
+            f"{table.full_name}: a concurrent commit changed the data files of this commit ({why}). Nothing was committed. The "
+            "run plans again.",
         )
     if is_a(table.jvm, error, ICEBERG + "CleanableFailure"):
         return ConflictError(

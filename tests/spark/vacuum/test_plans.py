@@ -1,5 +1,6 @@
 """What a vacuum is asked for, what it says beforehand, and which files it leaves alone."""
 
+import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from lethe.base.errors import InputError
 from lethe.contract.result import RunResult
+from lethe.uri import without_values
 from lethe_spark.jobs.vacuum import job as vacuum
 from pyspark.sql import SparkSession
 
@@ -111,8 +113,8 @@ def test_a_file_that_is_not_in_storage_is_set_aside_and_named_and_the_rest_goes_
         2,
         {"B"},
     )
-    assert gone in result.message
-    with pytest.raises(InputError, match=gone) as refused:
+    assert without_values(gone) in result.message
+    with pytest.raises(InputError, match=re.escape(without_values(gone))) as refused:
         story.vacuum(key="2")
     assert refused.value.reason == "DataFileMissing"
     Path(local(gone)).write_bytes(content)

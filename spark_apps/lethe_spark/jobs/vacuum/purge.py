@@ -25,6 +25,7 @@ from lethe.purge.filtering import Loss
 from lethe.search.candidates import Survey, Suspect, aged_files, candidate, traits_of
 from lethe.search.covered import Leaving, LeavingRows
 from lethe.search.retention import Retention
+from lethe.uri import without_values
 from lethe.vacuum.plan import (
     AgedRows,
     KeptFile,
@@ -239,10 +240,10 @@ def intent(
         base.facts.format_version != step.format_version
     ):  # since version 3 rows have ids, which the files would have to store
         return NothingToCommit(StepOutcome("the format version of the table has changed"))
-    planned = plan_purge(plan, base.ledger, files_now, run, cleared, kept)
     if plan.rewrite and plan.snapshot_id not in base.facts.snapshots:
         # Iceberg checks what others have deleted since that snapshot.
         return NothingToCommit(StepOutcome(f"snapshot {plan.snapshot_id}, of which the files are, has expired"))
+    planned = plan_purge(plan, base.ledger, files_now, run, cleared, kept)
     if isinstance(planned, PlanAgain):
         return NothingToCommit(StepOutcome(planned.why))
     change: Change
@@ -414,7 +415,7 @@ class Purging:
             return ""
         return (
             f"{self.table.full_name}: {len(missing)} data files of the table are missing in its storage, the "
-            f"first is {missing[0]}. Their rows are lost, and reads of the whole table fail. Tombstones that "
+            f"first is {without_values(missing[0])}. Their rows are lost, and reads of the whole table fail. Tombstones that "
             "may have rows in these files remain. Restore the files, or remove them from the table. All "
             "other rows were purged."
         )

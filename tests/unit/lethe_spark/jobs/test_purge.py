@@ -1,5 +1,6 @@
-"""What a vacuum leaves behind if it cannot write."""
+"""What a vacuum says, and what it leaves behind if it cannot write."""
 
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -8,10 +9,23 @@ from lethe.base.errors import LetheError, TransientError
 from lethe.vacuum.plan import VacuumPlan
 from lethe_spark.jobs.rewriting import FilteredFiles
 from lethe_spark.jobs.vacuum import purge
-from lethe_spark.jobs.vacuum.purge import PurgeProgress
+from lethe_spark.jobs.vacuum.purge import PurgeProgress, Purging
 from lethe_spark.jvm.data_files import DataFile
 
 from tests.support.builders import a_file
+
+
+def test_the_message_about_missing_files_names_no_value_of_a_partition() -> None:
+    path = "s3://t/data/email=a%40b/f.parquet"
+    purging: Any = SimpleNamespace(
+        searched=SimpleNamespace(missing={path}),
+        live=SimpleNamespace(found={path: None}),
+        table=SimpleNamespace(full_name="main.air.flights"),
+    )
+
+    message = Purging._message_of_missing(purging)
+
+    assert "the first is s3://t/data/email=*/f.parquet. " in message
 
 
 @pytest.mark.parametrize("error", [TransientError("CatalogOrStorageAway", "away."), RuntimeError("Spark")])

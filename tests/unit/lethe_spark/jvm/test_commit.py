@@ -1,6 +1,7 @@
-"""How many files a change has to find in manifests."""
+"""How many files a change has to find in manifests, and what the message about a conflict says."""
 
-from unittest.mock import sentinel
+from types import SimpleNamespace
+from unittest.mock import MagicMock, sentinel
 
 import pytest
 from lethe_spark.jvm.commit import (
@@ -12,9 +13,11 @@ from lethe_spark.jvm.commit import (
     RewriteFiles,
     RewriteManifests,
     RowDelta,
+    _refusal,
     files_to_find,
 )
 from lethe_spark.jvm.data_files import DataFile, DeleteChanges
+from py4j.protocol import Py4JError
 
 FILES = tuple(DataFile(f"/{n}", 1, 1, java=None) for n in range(3))
 ONE = FILES[:1]
@@ -34,3 +37,18 @@ ONE = FILES[:1]
 )
 def test_files_that_are_added_need_not_be_found(change: Change, count: int) -> None:
     assert files_to_find(change) == count
+
+
+def test_a_conflict_about_files_names_no_value_of_a_partition() -> None:
+    """Rows may be erased whose values are in the paths of their files."""
+    error, table = Py4JError("a%40b"), MagicMock(full_name="main.air.flights")
+    text = "Cannot commit, missing data files: [s3://t/data/email=a%40b/day=1/f.parquet, s3://t/email=a b/g.parquet]"
+    error._origin = SimpleNamespace(getMessage=lambda: text)  # type: ignore[attr-defined]
+
+    refused = _refusal(table, error)
+
+    assert refused is not None
+    assert refused.message == (
+        "main.air.flights: a concurrent commit changed the data files of this commit (Cannot commit, missing data files: "
+        "[s3://t/data/email=*/day=*/f.parquet, s3://t/email=*/g.parquet]). Nothing was committed. The run plans again."
+    )
