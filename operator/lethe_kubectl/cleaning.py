@@ -119,18 +119,25 @@ _METADATA: Final = (
 _TELLING: Final = (
     r"pass(?:word|wd)?|secret|token|credential|api[-_]?key|access[-_]?key|private[-_]?key|authorization|sas|sig"
 )
+# What may begin with any character of a word begins at its first one: else a search would take the square of a word's length.
 _PATTERNS: Final = (
     (re.compile(r"-----BEGIN [^-]+-----.*?(?:-----END [^-]+-----|\Z)", re.S), "(removed key)"),
-    (re.compile(r"\b([a-zA-Z][a-zA-Z0-9+.-]*://)[^\s/@'\"]*@"), r"\1***@"),
-    (re.compile(r"(\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s?'\"]*)\?[^\s'\"]*"), r"\1?***"),
+    (re.compile(r"(?<![a-zA-Z0-9+.-])([a-zA-Z0-9+.-]+://)[^\s/@'\"]*@"), r"\1***@"),
+    (re.compile(r"((?<![a-zA-Z0-9+.-])[a-zA-Z0-9+.-]+://[^\s?'\"]*)\?[^\s'\"]*"), r"\1?***"),
     (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"), "(removed token)"),
     (re.compile(r"\b(?i:bearer|basic) [A-Za-z0-9._~+/=-]{6,}"), "(removed token)"),
     (
-        re.compile(rf"(?i)([\w.-]*(?:{_TELLING})[\w.-]*['\"]?\s*(?:[=:]|=>)\s*)(?:\"[^\"]*\"|'[^']*'|[^\s,;&}})\]]+)"),
+        re.compile(
+            rf"(?i)((?<![\w.-])[\w.-]*(?:{_TELLING})[\w.-]*['\"]?\s*(?:[=:]|=>)\s*)"
+            r"(?:\"[^\"]*\"|'[^']*'|[^\s,;&})\]]+)"
+        ),
         r"\1***",
     ),
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "(removed key)"),
-    (re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]+(?:@|%40)[\w-]+(?:\.[\w-]+)+"), "(removed e-mail)"),
+    (
+        re.compile(r"(?<![\w.!#$%&'*+/=?^`{|}~-])[\w.!#$%&'*+/=?^`{|}~-]+(?:@|%40)[\w-]+(?:\.[\w-]+)+"),
+        "(removed e-mail)",
+    ),
     (re.compile(r"(?<![\w.:/-])\+\d[\d ()/.-]{6,}\d"), "(removed number)"),
 )
 _RANDOM: Final = re.compile(r"(?<![A-Za-z0-9/+=_.-])[A-Za-z0-9/+=_-]{32,}(?![A-Za-z0-9/+=_.-])")

@@ -73,6 +73,14 @@ def test_a_text_that_helps_to_find_a_problem_stays(text: str) -> None:
     assert cleaned_text(text) == text
 
 
+@pytest.mark.parametrize("piece", ["A", "ab.-", "a=b/", "12 ", "x@", "a:"])
+def test_a_long_word_is_cleaned_in_time_in_proportion_to_its_length(piece: str) -> None:
+    """A log may have a line of megabytes. In time of the square of its length, this would take an hour."""
+    text = piece * (400_000 // len(piece))
+
+    assert cleaned_text(f"{text} token=abc123") == f"{text} token=***"
+
+
 def test_of_a_spec_only_reviewed_texts_numbers_and_enums_stay() -> None:
     spec: dict[str, Any] = {
         "datasetRef": {"name": "people"},
