@@ -30,6 +30,9 @@ SPARK_CONFS = {
     "spark.master": "local[2]",
     "spark.sql.shuffle.partitions": "4",
     "spark.driver.memory": "1g",
+    # A client of a server that another test has stopped may connect to a port that Spark has taken since: the first bytes that it
+    # sent were read as the length of a text.
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
 }
 
