@@ -68,6 +68,13 @@ def bucket_and_key(uri: str) -> tuple[str, str]:
     return bucket, key
 
 
+def bucket_and_prefix(folder: str) -> tuple[str, str]:
+    """The bucket, and what the keys of all objects below a folder begin with; "": the folder is the whole bucket."""
+    bucket, key = bucket_and_key(folder)
+    inner = key.strip("/")
+    return bucket, f"{inner}/" if inner else ""
+
+
 def is_local(uri: str) -> bool:
     """Whether a URI names a file or folder of the local machine."""
     return scheme_of(uri) == Backend.LOCAL

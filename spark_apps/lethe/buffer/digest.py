@@ -23,6 +23,7 @@ from lethe.ledger.ledger import BatchEntry, BatchState
 
 OBJECTS_PER_PIECE: Final = 1000
 """The ledger is read once per piece of a listing. This is also the number of objects that stores return per page."""
+
 RUNS_AHEAD: Final = 8
 """A digest names the batches of so many runs, so that they follow one another without a listing in between."""
 NAMED_AT_MOST: Final = 100_000

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from decimal import Decimal, localcontext
 from functools import partial
 from typing import Any, BinaryIO, Final, TypeAlias
@@ -53,6 +53,7 @@ from lethe.decoder.limits import Limits
 from lethe.decoder.objects import ObjectWork, UnreadableObject, read_objects
 from lethe.decoder.process import NoDecoder
 from lethe.erasure.strays import Locations
+from lethe.files.values import micros_of
 from lethe.iceberg.locations import of_this_table
 from lethe.ingest.exact_values import is_list
 from lethe.search.object_versions import Storage, VersionsDenied, open_storage
@@ -140,7 +141,7 @@ def _value(text: str, kind: PrimitiveType) -> Any:
         time = _time_of(text)
         if time is None or (time.tzinfo is None) != isinstance(kind, TimestampType):
             raise ValueError
-        return _micros(time)
+        return micros_of(time)
     return StringLiteral(text).to(kind).value
 
 
@@ -150,12 +151,6 @@ def _time_of(text: str) -> datetime | None:
         return datetime.fromisoformat(text) if _TIME.fullmatch(text) else None
     except ValueError:
         return None
-
-
-def _micros(time: datetime) -> int:
-    """The microseconds since 1970. A time without a zone counts as one in UTC, as columns have it."""
-    since = (time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-    return since // timedelta(microseconds=1)
 
 
 @dataclass
@@ -314,7 +309,7 @@ def _decimals(texts: Iterable[str], kind: pa.DataType) -> pa.Array:
 
 
 def _times(texts: Iterable[str]) -> pa.Array:
-    return pa.array([_micros(time) for text in texts if (time := _time_of(text)) is not None], pa.int64())
+    return pa.array([micros_of(time) for text in texts if (time := _time_of(text)) is not None], pa.int64())
 
 
 def _times_in(leaf: pa.Array) -> pa.Array:
@@ -451,7 +446,7 @@ def _of_avro(content: bytes, _: int) -> Iterator[Part]:
                 case Decimal():
                     yield pa.array([value])
                 case datetime():
-                    times.append(_micros(value))
+                    times.append(micros_of(value))
                 case int() if not isinstance(value, bool):
                     whole.append(value)
             texts.append(str(value))

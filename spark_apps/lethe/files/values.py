@@ -84,7 +84,7 @@ class Values:
         if isinstance(value, bytes):
             value = UUID(bytes=value)
         if isinstance(value, datetime):
-            value = _micros(value if value.tzinfo is not None else value.replace(tzinfo=UTC))
+            value = micros_of(value)
         elif isinstance(value, date):
             value = (value - date(1970, 1, 1)).days
         if value is None or not self.might_lie_in(value, value):
@@ -259,17 +259,19 @@ def _date(line: str, _: ValueKind) -> int:
 def _timestamp(line: str, _: ValueKind) -> int:
     if not re.fullmatch(_TIMESTAMP, line):
         raise ValueError
-    return _micros(datetime.fromisoformat(line).replace(tzinfo=UTC))
+    return micros_of(datetime.fromisoformat(line))
 
 
 def _instant(line: str, _: ValueKind) -> int:
     if not re.fullmatch(_TIMESTAMP + r"(Z|[+-][0-9]{2}:?[0-9]{2})", line):
         raise ValueError
-    return _micros(datetime.fromisoformat(line))
+    return micros_of(datetime.fromisoformat(line))
 
 
-def _micros(time: datetime) -> int:
-    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+def micros_of(time: datetime) -> int:
+    """The microseconds since 1970, as Iceberg stores times. A time without a zone counts as one in UTC."""
+    since = (time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return since // timedelta(microseconds=1)
 
 
 def _uuid(line: str, _: ValueKind) -> UUID:

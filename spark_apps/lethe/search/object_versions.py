@@ -23,7 +23,7 @@ from lethe.base.ranged_file import RangedFile
 from lethe.erasure.strays import UnfinishedUpload
 from lethe.ledger.tombstone import BlockerKind, ErasureBlocker
 from lethe.storage.s3 import s3_client
-from lethe.uri import bucket_and_key, is_local, is_s3, is_utf8, local_path, without_values
+from lethe.uri import bucket_and_key, bucket_and_prefix, is_local, is_s3, is_utf8, local_path, without_values
 
 ASKED_AT_ONCE: Final = 16
 _RANGE_BYTES: Final = 256 * 1024
@@ -285,7 +285,7 @@ class S3Objects:
             TransientError: The store did not answer as expected.
         """
         scheme = folder.partition("://")[0]
-        bucket, prefix = _bucket_and_prefix(folder)
+        bucket, prefix = bucket_and_prefix(folder)
         written: dict[str, datetime] = {}
         for o in self._pages(bucket, prefix):
             written[o["Key"]] = max(o["LastModified"], written.get(o["Key"], o["LastModified"]))
@@ -321,7 +321,7 @@ class S3Objects:
             TransientError: The store did not answer as expected.
         """
         scheme = folder.partition("://")[0]
-        bucket, prefix = _bucket_and_prefix(folder)
+        bucket, prefix = bucket_and_prefix(folder)
         unfinished: list[UnfinishedUpload] = []
         try:
             pages = self._s3.get_paginator("list_multipart_uploads")
@@ -449,13 +449,6 @@ class _Ranged(RangedFile):
         except ClientError as e:
             raise OSError(_code(e)) from e
         return bytes(answer["Body"].read())
-
-
-def _bucket_and_prefix(folder: str) -> tuple[str, str]:
-    """The bucket, and what the keys of all objects below a folder begin with; "": the folder is the whole bucket."""
-    bucket, key = bucket_and_key(folder)
-    inner = key.strip("/")
-    return bucket, f"{inner}/" if inner else ""
 
 
 def _unanswered(error: ClientError, what: str) -> TransientError:

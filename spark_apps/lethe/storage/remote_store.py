@@ -39,7 +39,7 @@ from lethe.storage.object_store import (
     not_retained,
 )
 from lethe.storage.s3 import S3Requests
-from lethe.uri import Backend, bucket_and_key
+from lethe.uri import Backend, bucket_and_key, bucket_and_prefix
 
 log = logging.getLogger(__name__)
 
@@ -351,15 +351,15 @@ class RemoteStore:
                 by_bucket: dict[str, list[BufferedObject]] = {}
                 for o in some:
                     by_bucket.setdefault(bucket_and_key(o.key)[0], []).append(o)
-                for listed in by_bucket.values():
-                    current = self._again(listed)
+                for bucket, listed in by_bucket.items():
+                    current = self._again(bucket, listed)
                     unseen = [o for o in listed if o.key not in current]
                     may_go = dict(zip(unseen, pool.map(self._may_go, unseen), strict=True))
                     may_go |= {o: is_unchanged(current[o.key], o) for o in listed if o.key in current}
                     gone += self._remove_all([o.key for o in listed if may_go[o]])
         return gone
 
-    def _again(self, listed: Sequence[BufferedObject]) -> dict[str, ListedObject]:
+    def _again(self, bucket: str, listed: Sequence[BufferedObject]) -> dict[str, ListedObject]:
         """List the part of a bucket in which these objects are. Gives those that are found, by URI."""
         keys = {bucket_and_key(o.key)[1]: o.key for o in listed if is_nameable(o.key)}
         if len(keys) < 2:  # one HEAD request is as good
@@ -369,10 +369,7 @@ class RemoteStore:
         found: dict[str, ListedObject] = {}
         seen = 0
         after = first[:-1]  # sorts before it
-        pages = self._pages(
-            listed[0].key, bucket_and_key(listed[0].key)[0], prefix, after if _is_nameable_key(after) else ""
-        )
-        for page in pages:
+        for page in self._pages(keys[first], bucket, prefix, after if _is_nameable_key(after) else ""):
             found |= {keys[o.key]: o for o in page if o.key in keys}
             seen += len(page)
             if seen >= _AGAIN_AT_MOST or any(o.key >= last for o in page[-1:]):
@@ -471,9 +468,8 @@ class RemoteStore:
 
     def _folder(self, uri: str) -> tuple[str, str, str]:
         """`scheme://bucket/`, the bucket, and the prefix of all keys below a URI."""
-        bucket, key = bucket_and_key(uri)
-        prefix = key.strip("/")
-        return f"{uri.partition('://')[0]}://{bucket}/", bucket, f"{prefix}/" if prefix else ""
+        bucket, prefix = bucket_and_prefix(uri)
+        return f"{uri.partition('://')[0]}://{bucket}/", bucket, prefix
 
     def _at(self, uri: str, attempts: int = 4) -> tuple[Client, str, str]:
         bucket, key = bucket_and_key(uri)

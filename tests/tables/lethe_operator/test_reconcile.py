@@ -56,7 +56,7 @@ def seen(lake: SmallLake, tables: TableReader) -> Observation:
     return found.world
 
 
-def told(world: Observation) -> tuple[list[str], int, int]:
+def counted(world: Observation) -> tuple[list[str], int, int]:
     """The ids that wait, how many are promoted, and of how many the objects may go."""
     buffer = world.buffer
     assert isinstance(buffer, BufferDigest)
@@ -69,20 +69,20 @@ def test_what_waits_and_what_may_go_follow_from_the_tables_ledger(lake: SmallLak
 
     first, second = seen(lake, tables), seen(lake, tables)
 
-    assert told(first) == (["B"], 1, 1)
-    assert told(second) == (["B"], 1, 0)  # a sweep begins once for each listing
+    assert counted(first) == (["B"], 1, 1)
+    assert counted(second) == (["B"], 1, 0)  # a sweep begins once for each listing
 
 
 def test_a_commit_after_the_listing_counts_without_another_listing(lake: SmallLake) -> None:
     """A batch is not proposed again while its buffer rests."""
     tables = TableReader(listings=Listings(clock=lambda: 1000.0))  # no time passes, so that it is listed once
     lake.commit(a_batch("X", BatchState.REVERTED))
-    assert told(seen(lake, tables))[0] == ["A", "B"]
+    assert counted(seen(lake, tables))[0] == ["A", "B"]
 
     lake.commit(lake.promoted("A"))
 
     after = seen(lake, tables)
-    assert told(after) == (["B"], 1, 0)
+    assert counted(after) == (["B"], 1, 0)
     assert (after.buffer.batches, after.buffer.bytes) == (1, 4)  # type: ignore[union-attr]
 
 
@@ -139,7 +139,7 @@ def test_before_there_is_a_table_everything_waits(bare: SmallLake) -> None:
     world = seen(bare, TableReader())
 
     assert isinstance(world.table, NoTable)
-    assert told(world) == (["A", "B"], 0, 0)
+    assert counted(world) == (["A", "B"], 0, 0)
 
 
 def condition(lake: SmallLake, kind: str) -> dict[str, str]:
@@ -235,7 +235,7 @@ def test_nothing_is_listed_while_the_promoted_batches_are_unknown(lake: SmallLak
 
     assert isinstance(first.table, Unavailable)
     assert isinstance(first.buffer, NotListed)
-    assert told(later) == (["B"], 1, 0)
+    assert counted(later) == (["B"], 1, 0)
 
 
 def test_a_dataset_that_is_gone_is_forgotten_with_its_buffer(lake: SmallLake) -> None:
