@@ -624,7 +624,8 @@ class _Writer:
         return f"{self.folder}/{name}"
 
     def _create(self, name: str, content: bytes) -> None:
-        with self.io.new_output(f"{self.folder}/{name}").create(overwrite=False) as stream:
+        # The name is new, so whether there is such a file is not asked first.
+        with self.io.new_output(f"{self.folder}/{name}").create(overwrite=True) as stream:
             stream.write(content)
 
 

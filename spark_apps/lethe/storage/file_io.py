@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Final, TypeAlias
 
-from pyarrow.fs import AzureFileSystem, FileSystem
-from pyiceberg.io import PY_IO_IMPL, FileIO, load_file_io
+from pyarrow.fs import AzureFileSystem, FileSystem, S3FileSystem
+from pyiceberg.io import PY_IO_IMPL, S3_RETRY_STRATEGY_IMPL, FileIO, load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
@@ -75,7 +75,8 @@ class SharedFileIO(PyArrowFileIO):
     client of its own. The constructor of Arrow's S3 client waits for all S3 requests of the process that are in flight, so that
     many tables would be loaded one after the other.
 
-    It also opens `abfss://CONTAINER@ACCOUNT.HOST/PATH`, which PyIceberg hands to Arrow as if the container had this whole name.
+    It also opens `abfss://CONTAINER@ACCOUNT.HOST/PATH`, which PyIceberg hands to Arrow as if the container had this whole name,
+    and writes a small file to S3 with one request. PyIceberg's client begins a multipart upload for each file, which takes three.
     """
 
     @staticmethod
@@ -93,4 +94,9 @@ class SharedFileIO(PyArrowFileIO):
     def _new_client(self, scheme: str, netloc: str | None) -> FileSystem:
         if backend_of(f"{scheme}://{netloc}") is Backend.AZURE:
             return AzureFileSystem(**AzureAccount.of(netloc or "", self.properties).of_arrow())
-        return super()._initialize_fs(scheme, netloc)
+        client = super()._initialize_fs(scheme, netloc)
+        # A copy has no strategy for retries, so a client that was given one stays as it is.
+        if isinstance(client, S3FileSystem) and S3_RETRY_STRATEGY_IMPL not in self.properties:
+            copy, (options,) = client.__reduce__()
+            return copy({**options, "allow_delayed_open": True})
+        return client

@@ -3,7 +3,7 @@
 import os
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ import pytest
 from lethe.base.errors import InputError, TransientError
 from lethe.base.objects import BufferedObject, ListedObject
 from lethe.storage import remote_store
+from lethe.storage.file_io import file_io
 from lethe.storage.object_store import NO_BUCKET, StoreError, WriteUnknown, open_store
 from lethe.storage.remote_store import RemoteStore, S3Store
 from lethe.uri import Backend
@@ -365,6 +366,23 @@ def test_a_creation_whose_answer_is_lost_is_unknown_and_not_repeated(proxied: tu
     content = store.read(place.at("x"))
     assert content is not None
     assert (content.data, store.put_if_absent(place.at("x"), b"another")) == (b"mine", False)
+
+
+def test_pyiceberg_writes_a_small_file_to_s3_with_one_request(stores: Stores) -> None:
+    server = stores[Backend.S3]
+    with before(forward_to(server.endpoint)) as proxy:
+        place = server.place(uuid.uuid4().hex, proxy.endpoint)
+        write(place.at("x"), place.properties)
+
+        assert proxy.requests == ["PUT"]
+        with pytest.raises(OSError, match="NO_SUCH_BUCKET"):
+            write("s3://no-such-bucket/x", place.properties)
+    assert place.names() == ["x"]
+
+
+def write(uri: str, properties: Mapping[str, str]) -> None:
+    with file_io(properties, uri).new_output(uri).create(overwrite=True) as stream:
+        stream.write(b"1")
 
 
 def test_an_unreachable_store_raises_a_transient_error(stores: Stores) -> None:

@@ -148,7 +148,7 @@ def _stage(context: RunContext, table: SparkTable, base: Base, written: WrittenB
     folder = f"{base.facts.location.rstrip('/')}/{names.RUNS_FOLDER}"
     uri = f"{folder}/{context.spec.run_id}-stage-{uuid.uuid4().hex[:8]}.json"
     note = StageNote(written.batches, written.refused, written.missing, written.references)
-    with base.iceberg.io.new_output(uri).create(overwrite=False) as stream:
+    with base.iceberg.io.new_output(uri).create(overwrite=True) as stream:
         stream.write(note.to_json())
     staged = stage(table, written.files, context.spec.run_id, {names.STAGE: uri, names.RUN_ID: context.spec.run_id})
     context.step("after-stage")

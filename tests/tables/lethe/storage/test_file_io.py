@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lethe.iceberg import catalogs
@@ -95,3 +96,23 @@ def test_all_tables_of_an_opened_sql_catalog_are_loaded_and_read_with_one_client
         assert table.io.new_input(table.metadata_location).exists()
 
     assert created == ["file"]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        OWN,
+        {**OWN, "s3.access-key-id": "key", "s3.secret-access-key": "secret", "s3.session-token": "token"},
+        {**OWN, "s3.anonymous": "true", "s3.connect-timeout": "3", "s3.request-timeout": "7"},
+        {**OWN, "s3.proxy-uri": "http://proxy:8080", "s3.force-virtual-addressing": "true"},
+    ],
+)
+def test_a_client_for_s3_differs_from_pyicebergs_only_in_how_it_opens_files(properties: dict[str, str]) -> None:
+    ours, theirs = (options_of(io(properties).fs_by_scheme(*PLACE)) for io in (SharedFileIO, PyArrowFileIO))
+
+    assert ours == {**theirs, "allow_delayed_open": True}
+
+
+def options_of(client: FileSystem) -> dict[str, Any]:
+    (options,) = client.__reduce__()[1]
+    return dict(options)
