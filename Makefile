@@ -26,7 +26,7 @@ export PYTHONPATH := $(CURDIR)/operator:$(CURDIR)/spark_apps
 # The tests have their own cluster, so they and the demo do not affect each other.
 TEST_STACK := CLUSTER_NAME=lethe-test CLUSTER_INDEX=1 dev/stack.sh
 # And `make bench-operator` has one, which it fills with 10,000 Datasets.
-BENCH_CLUSTER := CLUSTER_NAME=lethe-bench CLUSTER_INDEX=2
+BENCH_CLUSTER := CLUSTER_NAME=lethe-bench CLUSTER_INDEX=2 S3_CPU=300m
 TEST := dev/packages.sh python && python3 dev/test.py
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 

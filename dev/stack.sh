@@ -73,7 +73,7 @@ services() {
   data=$(service_data | paste -sd,)
   helm_unstick "$SERVICES" "$SERVICES"
   progress "installing PostgreSQL and S3" helm upgrade --install "$SERVICES" "$ROOT/dev/services" --namespace "$SERVICES" --create-namespace \
-    --set "images.postgres=$LETHE_POSTGRES_IMAGE,images.versitygw=$LETHE_VERSITYGW_IMAGE,images.spark=$LETHE_SPARK_IMAGE${data:+,$data}" \
+    --set "images.postgres=$LETHE_POSTGRES_IMAGE,images.versitygw=$LETHE_VERSITYGW_IMAGE,images.spark=$LETHE_SPARK_IMAGE${data:+,$data},s3Cpu=${S3_CPU:-20m}" \
     --wait --timeout 5m
 }
 
