@@ -375,9 +375,9 @@ def test_pyiceberg_writes_a_small_file_to_s3_with_one_request(stores: Stores) ->
         write(place.at("x"), place.properties)
 
         assert proxy.requests == ["PUT"]
+        assert place.names() == ["x"]
         with pytest.raises(OSError, match="NO_SUCH_BUCKET"):
             write("s3://no-such-bucket/x", place.properties)
-    assert place.names() == ["x"]
 
 
 def write(uri: str, properties: Mapping[str, str]) -> None:

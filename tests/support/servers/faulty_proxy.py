@@ -78,7 +78,7 @@ def before(forward: Forward, port: int = 0) -> Iterator[Proxy]:
         protocol_version = "HTTP/1.1"
 
         def _do(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = self._body()
             fault = proxy.take(self.command)
             if fault is Fault.SLOW_DOWN:
                 return self._answer(503, [], b"<Error><Code>SlowDown</Code><Message>AKIAsecret</Message></Error>")
@@ -87,6 +87,17 @@ def before(forward: Forward, port: int = 0) -> Iterator[Proxy]:
                 return self._cut()
             self._answer(status, headers, content, len(content) // 2 if fault is Fault.CUT_BODY else None)
             return None
+
+        def _body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding") != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            pieces: list[bytes] = []
+            while size := int(self.rfile.readline(), 16):
+                pieces.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            self.headers["Content-Length"] = str(sum(map(len, pieces)))
+            return b"".join(pieces)
 
         def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes, sent: int | None = None) -> None:
             self.send_response_only(status)
