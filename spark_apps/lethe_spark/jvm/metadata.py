@@ -121,9 +121,10 @@ def delete_files_at(table: IcebergTable, snapshot_id: int, paths: Collection[str
 
 
 def expire(table: IcebergTable, snapshot_ids: Collection[int]) -> int:
-    """Expire exactly these snapshots, and delete the files that no remaining snapshot reaches.
+    """Expire these snapshots, and delete the files that no remaining snapshot reaches.
 
-    Iceberg would also expire all snapshots older than five days. Setting the age limit to the epoch prevents that.
+    Iceberg would also expire all snapshots older than five days. Setting the age limit to the epoch prevents that. Whatever a
+    branch or tag says of its own retention (`max-snapshot-age-ms`, `max-ref-age-ms`) is followed too, as by any expiry.
 
     Returns:
         The number of expired snapshots.
