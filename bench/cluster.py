@@ -445,13 +445,13 @@ def until(holds: Callable[[], bool], otherwise: str) -> None:
 
 
 MEMORY_EVERY_SECONDS: Final = 2.0
-# Of the committer's pods and of those of runs, warm drivers among them.
-CONTAINERS: Final = ("committer", "spark")
+# Of the committer's pods, of those of runs, warm drivers among them, and of the S3 server.
+CONTAINERS: Final = ("committer", "spark", "versitygw")
 
 
 @contextmanager
 def costs(site: Site) -> Iterator[dict[str, float]]:
-    """What the operator, the committer and the pods of runs cost: is filled in at the end of the block.
+    """What the operator, the committer, the pods of runs and the S3 server cost: is filled in at the end of the block.
 
     Processor time of pods that end in the block is missing.
     """

@@ -72,6 +72,7 @@ AFTERWARDS_SECONDS: Final = 1_800.0
 # Of promoted objects in the buffer. Listings take longer the more there are.
 RETENTION_SECONDS: Final = 60
 COMMITTED_WITHIN_SECONDS: Final = 4.0
+S3: Final = "S3 server"
 RUN, VACUUM = "run Consolidation", "run Vacuum"
 
 
@@ -130,8 +131,12 @@ class Samples:
             {"files": "waiting", "minute": minute, "number": waiting},
         ]
         used = {"operator": self.site.process.memory_bytes()}
-        for name, _, usage in self.site.containers():
-            pod = "warm driver" if "warm" in name else "committer" if "committer" in name else "runs"
+        for name, container, usage in self.site.containers():
+            pod = (
+                S3
+                if container == "versitygw"
+                else next((p for p in ("warm driver", "committer") if p[:4] in name), "runs")
+            )
             used[pod] = used.get(pod, 0) + usage.memory_bytes
         self.memory += [{"process": p, "minute": minute, "bytes": b} for p, b in sorted(used.items())]
 
@@ -146,7 +151,7 @@ def hour(site: Site, scale: HourScale) -> dict[str, Any]:
         samples = Samples(site, deliveries)
         _begin(site, subject, scale)
         with costs(site) as used, Endings(site, subject.label) as endings:
-            since = time.time()
+            since, busy, own = time.time(), busy_seconds(), time.process_time()
             over = since + 60 * scale.minutes
             producers = threading.Thread(
                 target=deliveries.deliver, args=(lambda: time.time() >= over,), name="producers"
@@ -159,12 +164,13 @@ def hour(site: Site, scale: HourScale) -> dict[str, Any]:
             say(f"  {promoted_in_time:,} of {deliveries.delivered:,} batches are promoted after {took:.0f} s")
             subject.await_promoted(deliveries.delivered, AFTERWARDS_SECONDS)
             endings.wait(len(asked), AFTERWARDS_SECONDS)
-            until = time.time()
+            until, busy, own = time.time(), busy_seconds() - busy, time.process_time() - own
         problem = deliveries.wrong(numbers)
         spans = received()
     runs = sorted((s for s in spans if s.name == RUN), key=lambda s: s.began)
     _file(site, "memory").write_text(json.dumps(samples.memory))
     _file(site, "progress").write_text(json.dumps(samples.progress))
+    _file(site, "processors").write_text(json.dumps(_processors(used, busy, own)))
     _file(site, "stages").write_text(json.dumps(stages_of(since, until, runs)))
     result: dict[str, Any] = {
         **latencies(asked, endings),
@@ -181,6 +187,25 @@ def hour(site: Site, scale: HourScale) -> dict[str, Any]:
     if problem:
         result["error"] = problem
     return {"results": [result]}
+
+
+def busy_seconds() -> float:
+    """The seconds that all processors of this machine have worked since its start. Source: proc_stat(5)."""
+    user, nice, system, _, _, irq, softirq = map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def _processors(used: Mapping[str, float], busy: float, own: float) -> list[dict[str, Any]]:
+    """The processor time of each process, and its share of all."""
+    of = {
+        "operator": used["operator_cpu_seconds"],
+        "runs": used["spark_cpu_seconds"],
+        "committer": used["committer_cpu_seconds"],
+        S3: used["versitygw_cpu_seconds"],
+        "producers": own,
+    }
+    of["Kubernetes, PostgreSQL and others"] = busy - sum(of.values())
+    return [{"process": p, "seconds": round(s), "share": round(s / busy, 3)} for p, s in of.items()]
 
 
 def _begin(site: Site, subject: Subject, scale: HourScale) -> None:
@@ -325,6 +350,11 @@ def memory(site: Site, _: HourScale) -> dict[str, Any]:
     return {"results": json.loads(_file(site, "memory").read_text())}
 
 
+def processors(site: Site, _: HourScale) -> dict[str, Any]:
+    """What the processors did during `hour`."""
+    return {"results": json.loads(_file(site, "processors").read_text())}
+
+
 def progress(site: Site, _: HourScale) -> dict[str, Any]:
     """What was promoted during `hour`, and what waited."""
     return {"results": json.loads(_file(site, "progress").read_text())}
@@ -350,7 +380,7 @@ def goals(parts: Mapping[str, Part]) -> list[Goal]:
 SUITE = Suite(
     name="hour",
     purpose=(__doc__ or "").splitlines()[0],
-    parts={"hour": hour, "progress": progress, "memory": memory, "stages": stages},
+    parts={"hour": hour, "progress": progress, "memory": memory, "processors": processors, "stages": stages},
     scales=SCALES,
     goals=goals,
     views=(
@@ -370,6 +400,12 @@ SUITE = Suite(
         Shares("Reverts during the hour", ("hour",), {"from created to committed": "to_committed"}),
         View("Files during the hour", ("progress",), ("files",), cells=(Cell("files", "number"),), plot="minute"),
         View("Memory during the hour", ("memory",), ("process",), cells=(Cell("MiB", "bytes", MIB),), plot="minute"),
+        View(
+            "What the processors did",
+            ("processors",),
+            ("process",),
+            cells=(Cell("CPU seconds", "seconds"), Cell("share", "share")),
+        ),
         View(
             "Where the time of the hour goes",
             ("stages",),
