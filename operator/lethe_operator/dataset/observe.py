@@ -24,6 +24,7 @@ from lethe.contract.settings import RunFamily, RunKind
 from lethe.contract.status import ENDED_RUNS_OF_A_KIND, RunEntry
 from lethe.iceberg import catalogs
 from lethe.kube import NAMESPACES, Kube, KubeError
+from lethe.ledger.lineage import shown_again_since
 from lethe.uri import is_local, names_place
 from pydantic import ValidationError
 
@@ -418,7 +419,7 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
     rest_seconds = wanted.resync_seconds if wanted and events and events.is_read else 0
     known_buffer = tables.listings.last(dataset)
     takes = dataset.spec.consolidation.max_batches_per_run
-    at_once = needs_listing(ended, rest_seconds > 0, known_buffer, taken_by(runs, ended), takes)
+    at_once = needs_listing(ended, rest_seconds > 0, known_buffer, table, taken_by(runs, ended), takes)
     waiting = (*restatements, *looked_up_by)
     at_once = at_once or wants_listing(waiting, known_buffer, table)
     buffer = tables.buffer(dataset, table, ListingRequest(at_once, rest_seconds, searching(waiting)))
@@ -484,6 +485,7 @@ def needs_listing(
     ended: Sequence[Attempt],
     events_come: bool,
     known: BufferDigest | NotListed | Unavailable,
+    table: TableView | NoTable | Unavailable,
     taken: Collection[str],
     run_takes: int,
 ) -> bool:
@@ -491,29 +493,36 @@ def needs_listing(
 
     The ledger shows the effect of a run that settled all its batches, and the digest names the batches of the next runs.
     While the last of these works, the listing finds those of the runs after it. If all waiting batches are named,
-    notifications report new ones; without them, a buffer that costs little is listed.
+    notifications report new ones; without them, a buffer that costs little is listed. Such a buffer is also listed after a
+    Restatement, because the status counts the batches that it concerns; any buffer is after an Undo, because batches that were
+    withheld may be promoted now.
 
     Args:
         known: It may still name batches that these runs have settled.
         taken: Ids of the batches of these runs.
         run_takes: The maximum number of batches of one run.
     """
-    if not ended or not isinstance(known, BufferDigest) or not all(map(_did_all, ended)):
+    if not isinstance(known, BufferDigest) or not isinstance(table, TableView) or not all(map(_did_all, ended)):
         return bool(ended)
+    if not ended:
+        return False
+    if shown_again_since(table.ancestry, table.head_id, known.head_id):
+        return True
     if known.is_cut:
         return sum(b.id not in taken for b in known.oldest) < 2 * run_takes
-    return not events_come and known.objects <= CHEAP_OBJECTS
+    restated = any(a.kind is RunKind.RESTATEMENT for a in ended)
+    return (restated or not events_come) and known.objects <= CHEAP_OBJECTS
 
 
 def _did_all(attempt: Attempt) -> bool:
-    """Whether a consolidation settled all its batches: otherwise its result has a message."""
+    """Whether a consolidation settled all its batches: otherwise its result has a message. The ledger shows what others did."""
     result = attempt.result
     committed = result is not None and result.outcome is RunOutcome.COMMITTED and not result.message
     match attempt.kind:
         case RunKind.CONSOLIDATION | RunKind.REANCHORING:
             return committed
         case RunKind.RESTATEMENT | RunKind.VACUUM | RunKind.ERASURE_CHECK:
-            return False
+            return True
         case _:
             assert_never(attempt.kind)
 

@@ -1,8 +1,10 @@
 """What a Dataset says of its events, and which of two may read a queue."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from lethe.base import names
 from lethe.buffer.digest import BufferDigest
 from lethe.buffer.notifications import Written
 from lethe_operator.dataset.buffer_events import EventSources
@@ -12,7 +14,7 @@ from lethe_operator.guards.preconditions import other_reader
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, EventsView, NotListed, Unavailable
 
-from tests.support.builders import NOW, ago
+from tests.support.builders import NOW, a_history, a_snapshot, ago
 from tests.support.resources import (
     SETTINGS,
     a_buffer,
@@ -23,6 +25,7 @@ from tests.support.resources import (
     a_restatement_run,
     a_result,
     a_run,
+    a_table,
     a_world,
     an_attempt,
     condition,
@@ -32,6 +35,7 @@ from tests.support.statuses import decide
 
 RUN, REVERT = a_consolidation(), a_restatement_run(a_restatement())
 SUCCEEDED = AttemptState.SUCCEEDED
+SEEN = BufferDigest(head_id=a_table().head_id)
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/flights"
 
 
@@ -110,24 +114,37 @@ def test_the_batches_of_the_run_that_has_ended_are_not_counted_for_the_next_ones
         ([an_attempt(RUN, SUCCEEDED, result=a_result(RUN, message="1 batches are not in the buffer"))], True),
         ([an_attempt(RUN, SUCCEEDED, result=a_result(RUN, "NothingToDo"))], True),
         ([an_attempt(RUN, AttemptState.FAILED)], True),
-        ([an_attempt(REVERT, SUCCEEDED, result=a_result(REVERT))], True),  # an undo frees batches that were withheld
+        ([an_attempt(REVERT, SUCCEEDED, result=a_result(REVERT))], True),  # the status counts what it withholds
     ],
 )
 def test_only_the_end_of_a_run_that_promoted_all_its_batches_calls_for_no_listing(
     ended: list[Attempt], calls: bool
 ) -> None:
-    assert needs_listing(ended, True, BufferDigest(), (), 2) is calls
+    assert needs_listing(ended, True, SEEN, a_table(), (), 2) is calls
 
 
-WAITING = a_buffer(*(a_buffered(f"b{n}") for n in range(9)), names=8)
+def test_a_large_buffer_is_not_listed_after_each_restatement_only_after_an_undo() -> None:
+    """Batches that were withheld may be promoted after it."""
+    history = a_history(
+        a_snapshot(1), a_snapshot(2, 1), a_snapshot(3, 2, ledger="L3", **{names.TOMBSTONE_DELETED: "1"})
+    )
+    ended, large = [an_attempt(REVERT, SUCCEEDED, result=a_result(REVERT))], CHEAP_OBJECTS + 1
+
+    for head, listed, calls in ((2, 1, False), (3, 1, True), (3, 3, False)):
+        known, table = BufferDigest(objects=large, head_id=listed), a_table(head_id=head, ancestry=history)
+        assert needs_listing(ended, False, known, table, (), 2) is calls
+        assert not needs_listing([], False, known, table, (), 2)
+
+
+WAITING = replace(a_buffer(*(a_buffered(f"b{n}") for n in range(9)), names=8), head_id=a_table().head_id)
 
 
 @pytest.mark.parametrize(
     ("events_come", "known", "taken", "run_takes", "calls"),
     [
         (True, NotListed(), (), 2, True),
-        (False, BufferDigest(objects=CHEAP_OBJECTS), (), 2, True),  # new batches are found as soon as possible
-        (False, BufferDigest(objects=CHEAP_OBJECTS + 1), (), 2, False),  # after a pause in proportion to its cost
+        (False, replace(SEEN, objects=CHEAP_OBJECTS), (), 2, True),  # new batches are found as soon as possible
+        (False, replace(SEEN, objects=CHEAP_OBJECTS + 1), (), 2, False),  # after a pause in proportion to its cost
         (False, WAITING, (), 4, False),  # it names the batches of two more runs
         (True, WAITING, (), 4, False),
         (False, WAITING, ("b0",), 4, True),  # one of them is of the run that has ended
@@ -140,8 +157,8 @@ def test_the_end_of_a_run_calls_for_a_listing_before_the_known_batches_are_used_
 ) -> None:
     done = an_attempt(RUN, SUCCEEDED, result=a_result(RUN))
 
-    assert needs_listing([done], events_come, known, taken, run_takes) is calls
-    assert not needs_listing([], events_come, known, taken, run_takes)
+    assert needs_listing([done], events_come, known, a_table(), taken, run_takes) is calls
+    assert not needs_listing([], events_come, known, a_table(), taken, run_takes)
 
 
 @pytest.mark.parametrize(
