@@ -9,6 +9,7 @@ client.
 import logging
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -167,17 +168,21 @@ def vended_with(catalog: RestCatalog, table: Table) -> dict[str, str]:
     return {k: v for k, v in table.config.items() if catalog.properties.get(k) != v}
 
 
-_vendors: dict[tuple[str, ...], Vendor] = {}
+_VENDORS_KEPT: Final = 256
+"""Each has a client of the catalog, and committers serve the tables of thousands of Datasets."""
+_vendors: OrderedDict[tuple[str, ...], Vendor] = OrderedDict()
 
 
 def vendor_of(properties: Mapping[str, str]) -> Vendor:
-    """The vendor of the table that `of_table` has named in the properties. There is one per table and process."""
+    """The vendor of the table that `of_table` has named in the properties. All who need it soon after one another share one."""
     table = properties[VENDED_FOR]
     key = (table, *(str(properties.get(k)) for k in _OF_CATALOG))
     with _vendors_lock:
-        if key not in _vendors:
-            _vendors[key] = Vendor(_without_vendor(properties), table)
-        return _vendors[key]
+        vendor = _vendors.pop(key, None) or Vendor(_without_vendor(properties), table)
+        _vendors[key] = vendor
+        while len(_vendors) > _VENDORS_KEPT:
+            _vendors.popitem(last=False)
+        return vendor
 
 
 def _without_vendor(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -12,8 +13,8 @@ from typing import Any
 import pytest
 import requests
 from lethe.base.names import VENDED_FOR
-from lethe.storage import clients
-from lethe.storage.vended import RetryingRestCatalog, Vended, Vendor, of_table
+from lethe.storage import clients, vended
+from lethe.storage.vended import RetryingRestCatalog, Vended, Vendor, of_table, vendor_of
 
 NOW, STARTED = 1_000_000.0, 50.0  # seconds since 1970, and by the monotonic clock
 
@@ -32,6 +33,19 @@ def expiring(seconds: float) -> dict[str, str]:
 def test_new_credentials_are_asked_for_before_the_old_ones_expire(left: int, asked_after: int) -> None:
     """Five minutes before, or when a fifth of their life is left."""
     assert due(**expiring(left)) == asked_after
+
+
+def test_of_many_tables_only_the_vendors_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a client of the catalog."""
+    monkeypatch.setattr(vended, "_vendors", OrderedDict())
+    monkeypatch.setattr(vended, "_VENDORS_KEPT", 2)
+    tables = [of_table({"type": "rest", "uri": "http://127.0.0.1:9"}, f"air.t{n}") for n in range(3)]
+
+    used = [vendor_of(tables[n]) for n in (0, 1, 0, 2, 0, 1)]
+
+    assert used[0] is used[2] is used[4]
+    assert used[5] is not used[1]
+    assert len(vended._vendors) == 2
 
 
 def test_the_first_of_several_to_expire_counts() -> None:
