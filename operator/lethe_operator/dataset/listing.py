@@ -31,14 +31,14 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from lethe.base.errors import InputError
-from lethe.buffer.digest import BufferDigest, Folders, digest, named_for, with_folders
+from lethe.buffer.digest import BufferDigest, Folders, Newest, digest, named_for, with_folders
 from lethe.buffer.layout import BufferedBatch, NoBatch, layout_of
 from lethe.contract.kubernetes import ACCEPT_HEAD
 from lethe.guards.claim import Around, Claim
 from lethe.iceberg import catalogs
 from lethe.ingest import shared_folders
 from lethe.ingest.shared_folders import BufferClaims
-from lethe.ledger.ledger import BatchEntry, get_many
+from lethe.ledger.ledger import BatchEntry, apart, get_many
 from lethe.storage.object_store import open_store
 
 from lethe_operator.cluster.time_limit import Threads, TookTooLong, unavailable
@@ -285,6 +285,8 @@ class ListingRequest:
 
     at_once: bool = False
     """List now, without the pause, for example because a run has just ended."""
+    new: bool = False
+    """Look for new batches now, without a listing of all: those that come after the known ones in the order of names."""
     rest_seconds: float = 0.0
     """The minimum pause between listings, in seconds, while notifications report changes."""
     searching: Collection[str] = ()
@@ -348,6 +350,10 @@ class ListedBuffer:
     """The running listing; None: there is none."""
     again: bool = False
     """A listing was requested at once after the running one had begun."""
+    after: str = ""
+    """The name after which new batches are looked for; "": none is known."""
+    ahead: PlannedListing | None = None
+    """Looks for them now; None: nothing does."""
     suspended: bool = False
     """It is not listed until the next reconcile that can use the result."""
     claim: tuple[str, Claim | None] | None = None
@@ -392,6 +398,8 @@ log = logging.getLogger(__name__)
 PATIENCE_SECONDS: Final = 2.0
 # A store that returns no object for this long hangs.
 SILENCE_SECONDS: Final = 60.0
+# A look for new batches ends after so many objects, and the next one goes on behind them.
+NEW_OBJECTS_AT_MOST: Final = 10_000
 
 
 class _Stopped(Exception):
@@ -471,18 +479,54 @@ class Listings:
                 listing.requested = listing.awaited = True
             else:
                 listing = None
+            ahead = self._look_ahead(buffer) if request.new else None
         self._start_due()
         if listing is not None and self._begins_at_once(buffer, listing):
             listing.done.wait(self._patience_seconds)
+        if ahead is not None:
+            ahead.done.wait(self._patience_seconds)
         with self._lock:
-            if listing is not None:
-                listing.awaited = False
+            for waited in filter(None, (listing, ahead)):
+                waited.awaited = False
             current = buffer.running or (buffer.planned if buffer.planned and buffer.planned.urgent else None)
             if current is not None and self._clock() - current.last_object > SILENCE_SECONDS:
                 late = TookTooLong(f"no answer within {SILENCE_SECONDS:g} s")
                 return unavailable(late, f"Buffer {dataset.spec.buffer.uri}", properties, storage=True)
             known, to_sweep, buffer.to_sweep = buffer.digest, buffer.to_sweep, False
         return known.swept() if isinstance(known, BufferDigest) and not to_sweep else known
+
+    def _look_ahead(self, buffer: ListedBuffer) -> PlannedListing | None:
+        """Look for new batches beside a listing, which may be under way. None: it is not known where."""
+        if buffer.ahead is None and buffer.after and isinstance(buffer.digest, BufferDigest):
+            now, context = self._clock(), replace(buffer.context, entries=apart(buffer.context.entries))
+            buffer.ahead = PlannedListing(now, now)
+            self._threads.start(partial(self._find_new, buffer, buffer.ahead, context))
+        if buffer.ahead is not None:
+            buffer.ahead.awaited = True
+        return buffer.ahead
+
+    def _find_new(self, buffer: ListedBuffer, ahead: PlannedListing, context: ListingContext) -> None:
+        dataset, newest = context.dataset, Newest(datetime.now(UTC))
+        folders: dict[str, BufferedBatch | NoBatch] = {}
+        objects = 0
+        try:
+            for folder in newest.passing(_opened(context).folders(lambda: self._on_object(ahead), buffer.after)):
+                name = folder.name if isinstance(folder, BufferedBatch) else folder.folder
+                folders[name] = folder
+                objects += len(folder.objects) if isinstance(folder, BufferedBatch) else 1
+                if objects >= NEW_OBJECTS_AT_MOST:
+                    newest.after = name
+                    break
+            ids = [f.id for f in folders.values() if isinstance(f, BufferedBatch)]
+            self.add_folders(dataset, folders, get_many(context.entries, ids))
+        except Exception as e:  # the next listing reports it
+            log.info("%s: did not find new batches: %s", dataset.meta.full_name, type(e).__name__)
+        with self._lock:
+            buffer.after, buffer.ahead = newest.after or buffer.after, None
+            reported = bool(folders) and not ahead.awaited and not ahead.stop.is_set()
+            ahead.done.set()
+        if reported:
+            self.on_change(dataset.meta, True)
 
     def _begins_at_once(self, buffer: ListedBuffer, listing: PlannedListing) -> bool:
         """Whether it is worth waiting for a listing: it is urgent, or it has begun.
@@ -568,8 +612,9 @@ class Listings:
 
     def _drop(self, name: str) -> None:
         buffer = self._buffers.pop(name, None)
-        if buffer is not None and buffer.running is not None:
-            buffer.running.stop.set()
+        for going in (buffer.running, buffer.ahead) if buffer is not None else ():
+            if going is not None:
+                going.stop.set()
         self._schedule.drop(name)
         self._budget.record(name, None)
 
@@ -634,14 +679,13 @@ class Listings:
     def _list(self, buffer: ListedBuffer, listing: PlannedListing, context: ListingContext) -> None:
         dataset, spec, began = context.dataset, context.dataset.spec, time.thread_time()
         result: BufferDigest | Unavailable | None = None
-        outdated = False
+        outdated, newest = False, Newest(datetime.now(UTC))
         try:
             if not listing.requested:
                 _require_same_properties(context)
-            store = open_store(spec.buffer.uri, context.properties)
-            listed = BufferClaims(spec.buffer.uri, layout_of(spec.buffer.layout, spec.batch_column), store)
+            listed = _opened(context)
             result = digest(
-                listed.folders(lambda: self._on_object(listing)),
+                newest.passing(listed.folders(lambda: self._on_object(listing))),
                 lambda ids: get_many(context.entries, ids),
                 named_for(spec.consolidation.max_batches_per_run),
                 spec.buffer.retention_seconds,
@@ -661,6 +705,8 @@ class Listings:
             core_seconds = time.thread_time() - began
             is_later = buffer.found is not None
             reported, news = self._ended(buffer, listing, result, core_seconds)
+            if isinstance(result, BufferDigest):
+                buffer.after = newest.after
             reported = (reported or outdated) and not listing.stop.is_set()
             listing.done.set()
         self._start_due()
@@ -718,6 +764,12 @@ def _identity(dataset: Dataset) -> tuple[str, ...]:
     """What a listing depends on. After the user accepts a rollback, listings compared with the earlier ledger do not count."""
     spec, accepted = dataset.spec, dataset.meta.annotations.get(ACCEPT_HEAD, "")
     return (dataset.meta.uid, spec.table.catalog, spec.buffer.uri, spec.batch_column, spec.buffer.layout, accepted)
+
+
+def _opened(context: ListingContext) -> BufferClaims:
+    spec = context.dataset.spec
+    store = open_store(spec.buffer.uri, context.properties)
+    return BufferClaims(spec.buffer.uri, layout_of(spec.buffer.layout, spec.batch_column), store)
 
 
 def _claim_of(buffer: ListedBuffer, listed: BufferClaims) -> Claim | None:

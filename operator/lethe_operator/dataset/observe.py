@@ -422,7 +422,8 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
     at_once = needs_listing(ended, rest_seconds > 0, known_buffer, table, taken_by(runs, ended), takes)
     waiting = (*restatements, *looked_up_by)
     at_once = at_once or wants_listing(waiting, known_buffer, table)
-    buffer = tables.buffer(dataset, table, ListingRequest(at_once, rest_seconds, searching(waiting)))
+    new = looks_for_new(ended, rest_seconds > 0, known_buffer)
+    buffer = tables.buffer(dataset, table, ListingRequest(at_once, new, rest_seconds, searching(waiting)))
     if isinstance(table, TableView):
         table = tables.known(dataset, table, asked_by(dataset, restatements, runs, buffer))
     if isinstance(buffer, BufferDigest) and isinstance(table, TableView):
@@ -512,6 +513,16 @@ def needs_listing(
         return sum(b.id not in taken for b in known.oldest) < 2 * run_takes
     restated = any(a.kind is RunKind.RESTATEMENT for a in ended)
     return (restated or not events_come) and known.objects <= CHEAP_OBJECTS
+
+
+def looks_for_new(ended: Sequence[Attempt], events_come: bool, known: BufferDigest | NotListed | Unavailable) -> bool:
+    """Whether to look for new batches because a consolidation has just ended, so that the next one follows without a pause.
+
+    Of a buffer that costs much to list, only the names after the known ones are listed: producers often number their batches.
+    """
+    consolidated = any(a.kind is RunKind.CONSOLIDATION for a in ended)
+    costly = isinstance(known, BufferDigest) and known.objects > CHEAP_OBJECTS and not known.is_cut
+    return consolidated and costly and not events_come
 
 
 def _did_all(attempt: Attempt) -> bool:

@@ -8,7 +8,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum, auto
 from itertools import islice
 from typing import Any, Final
@@ -173,10 +173,9 @@ def waiting(batch: BufferedBatch, entry: BatchEntry | None = None) -> WaitingBat
     Args:
         entry: Of the ledger; None: it has none.
     """
-    name = batch.folder.rpartition("/")[2]
     files = len(batch.data_objects)
     approval = (entry.restatement or "") if is_approved(batch, entry) and entry is not None else ""
-    return WaitingBatch(batch.id, name, batch.bytes, batch.oldest_time, batch.fingerprint, files, approval)
+    return WaitingBatch(batch.id, batch.name, batch.bytes, batch.oldest_time, batch.fingerprint, files, approval)
 
 
 def state_of(batch: BufferedBatch, entry: BatchEntry | None) -> BufferState:
@@ -249,6 +248,31 @@ def pieces(folders: Iterable[BufferedBatch | NoBatch]) -> Iterator[list[Buffered
             piece, objects = [], 0
     if piece:
         yield piece
+
+
+WRITTEN_WITHIN: Final = timedelta(hours=1)
+"""A producer that takes longer for a batch is not waited for."""
+
+
+@dataclass
+class Newest:
+    """Where to look for new batches, while producers give them names in the order of time: from the first that is not complete.
+
+    Of other producers' batches it finds none, so it never replaces a listing.
+    """
+
+    now: datetime
+    after: str = ""
+    """The name to list from; "": no batch has passed."""
+    _is_open: bool = False
+
+    def passing(self, folders: Iterable[BufferedBatch | NoBatch]) -> Iterator[BufferedBatch | NoBatch]:
+        """Take note of a listing, in the order of names."""
+        for folder in folders:
+            if isinstance(folder, BufferedBatch) and not self._is_open:
+                self.after = folder.name
+                self._is_open = not folder.complete and self.now - folder.oldest_time < WRITTEN_WITHIN
+            yield folder
 
 
 @dataclass

@@ -41,6 +41,11 @@ class BufferedBatch:
     oldest_time: datetime
     """When the oldest object was written."""
 
+    @property
+    def name(self) -> str:
+        """The name of the folder or file below the buffer."""
+        return self.folder.rpartition("/")[2]
+
     @cached_property
     def data_objects(self) -> tuple[BufferedObject, ...]:
         """The objects with rows, in the order of `objects`: without markers, hidden files and hidden subfolders."""

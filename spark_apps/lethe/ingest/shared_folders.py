@@ -46,17 +46,18 @@ class BufferClaims:
         """The store of the buffer."""
         return self._store
 
-    def folders(self, on_object: Callable[[], None]) -> Iterator[BufferedBatch | NoBatch]:
+    def folders(self, on_object: Callable[[], None], after: str = "") -> Iterator[BufferedBatch | NoBatch]:
         """List batches, complete or not, and other folders and files, in the order of the store. Duplicate ids are not detected.
 
         Args:
             on_object: Called for each object that the store lists. An exception from it ends the listing.
+            after: The name of a folder or file. Names that sort before it are left out. "": none are.
         """
         claim = f"{self.uri.rstrip('/')}/{names.CLAIM_FILE}"
 
         def objects() -> Iterator[ListedObject]:
             self.claim_etag = None
-            for found in self._store.list(self.uri, hidden=False):
+            for found in self._store.list(self.uri, hidden=False, after=after):
                 on_object()
                 if found.key == claim:
                     self.claim_etag = found.etag

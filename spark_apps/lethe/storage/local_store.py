@@ -38,7 +38,7 @@ class LocalStore:
     def __init__(self, root: str = "") -> None:
         self._root = Path(local_path(root)) if root else None
 
-    def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
+    def list(self, uri: str, hidden: bool = True, after: str = "") -> Iterator[ListedObject]:
         """List files by name, those of a folder before its subfolders. If it cannot be read, there are none.
 
         A subfolder that cannot be read is listed as if it were a file: it may have files, and who opens it learns that it cannot
@@ -63,6 +63,9 @@ class LocalStore:
             yield from entries_of_unread()
             shown = hidden or folder != root
             folders[:] = sorted(f for f in folders if shown or not hidden_folder(f"{f}/", ""))
+            if after and folder == root:
+                folders[:] = [f for f in folders if f >= after]
+                files[:] = [f for f in files if f >= after]
             below = folder.removeprefix(root).strip("/")
             parent = f"{prefix}/{below}" if below else prefix
             for name in sorted(files):

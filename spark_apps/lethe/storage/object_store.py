@@ -92,12 +92,14 @@ class ObjectStore(Protocol):
     | `delete`            | check, then delete        | check, then delete        | check, then delete           |
     """
 
-    def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
+    def list(self, uri: str, hidden: bool = True, after: str = "") -> Iterator[ListedObject]:
         """List the objects below a URI, page by page, those of a folder one after the other.
 
         Args:
             hidden: Include folders directly below the URI whose names begin with `_` or `.`. If False, such folders cost
                 next to nothing.
+            after: The name of a folder or file directly below the URI. Names that sort before it are left out, and it
+                may be if it is a file. "": none are.
         """
         ...
 

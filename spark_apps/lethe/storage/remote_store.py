@@ -141,14 +141,14 @@ class RemoteStore:
         self._clients: dict[tuple[str, int], Client] = {}
         self._lock = threading.Lock()
 
-    def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
+    def list(self, uri: str, hidden: bool = True, after: str = "") -> Iterator[ListedObject]:
         """List in the order of keys, in pages of 1000. Empty objects that represent folders are left out.
 
         Raises:
             StoreError: The store refused a request or did not answer.
         """
         root, bucket, prefix = self._folder(uri)
-        skipped: str | None = ""
+        skipped: str | None = f"{prefix}{after}" if after else ""
         while skipped is not None:
             pages = self._pages(uri, bucket, prefix, skipped)
             skipped = None

@@ -150,6 +150,17 @@ def test_a_listing_has_every_object_once_and_folder_by_folder(place: Place) -> N
         assert [o.key for o in listed] == list(map(place.at, names))
 
 
+@pytest.mark.parametrize("after", ["batch=1", "batch=15", "batch=2", "batch=3"])
+def test_a_listing_from_a_name_on_has_its_folder_and_what_follows(place: Place, after: str) -> None:
+    names = [f"batch={n}/{file}" for n in ("1", "10", "2") for file in ("_SUCCESS", "part")]
+    for name in names:
+        place.store.put(place.at(name), b"1")
+
+    found = [o.key for o in place.store.list(place.uri, hidden=False, after=after)]
+
+    assert found == [place.at(n) for n in names if n.partition("/")[0] >= after]
+
+
 def test_a_hidden_folder_is_left_out_or_listed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a page that ends in a hidden folder, the listing continues behind that folder."""
     monkeypatch.setattr(remote_store, "PAGE", 4)

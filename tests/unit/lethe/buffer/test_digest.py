@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from lethe.buffer import digest as module
-from lethe.buffer.digest import BufferDigest, BufferState, digest, state_of, with_folders
+from lethe.buffer.digest import BufferDigest, BufferState, Newest, digest, state_of, with_folders
 from lethe.buffer.layout import BufferedBatch, Directories, NoBatch, folders_of
 from lethe.ledger.ledger import BatchEntry, BatchState, Ledger
 
@@ -258,6 +258,25 @@ def test_a_second_folder_of_one_id_makes_both_no_batch() -> None:
     twin = replace(buffered("a b"), folder=f"{ROOT}/batch_id=a%20b")
 
     assert ids(arrived(digested(buffered("a b"), buffered("C")), twin)) == ["C"]
+
+
+@pytest.mark.parametrize(
+    ("found", "after"),
+    [
+        ([], ""),
+        ([buffered("A"), NoBatch("notes", "no batch")], "batch_id=A"),
+        ([buffered("A"), buffered("B", complete=False), buffered("C")], "batch_id=B"),
+        ([buffered("A"), buffered("B", complete=False, age_seconds=86_400), buffered("C")], "batch_id=C"),
+    ],
+)
+def test_new_batches_are_looked_for_from_the_first_that_a_producer_is_writing(
+    found: list[BufferedBatch | NoBatch], after: str
+) -> None:
+    """Unless it was left unfinished long ago."""
+    newest = Newest(NOW)
+
+    assert list(newest.passing(found)) == found
+    assert newest.after == after
 
 
 def test_only_what_a_run_takes_is_known_and_then_nothing_changes_until_the_next_listing() -> None:

@@ -30,9 +30,13 @@ class Gate:
         self.given = 0
         self.listings = 0
         self.error: Exception | None = None
+        self.after: list[str] = []  # the names from which new batches were looked for
 
-    def list(self, uri: str, hidden: bool = True) -> Iterator[ListedObject]:
+    def list(self, uri: str, hidden: bool = True, after: str = "") -> Iterator[ListedObject]:
         assert not hidden
+        if after:
+            yield from self._new(uri, after)
+            return
         self.listings += 1
         for i, id in enumerate(self.batch_ids):
             if i == 1:
@@ -41,6 +45,13 @@ class Gate:
                 if self.error is not None:
                     raise self.error
             self.given += 1
+            yield listed(f"{uri}/batch_id={id}/_SUCCESS", 0, "m")
+            yield listed(f"{uri}/batch_id={id}/p.parquet")
+
+    def _new(self, uri: str, after: str) -> Iterator[ListedObject]:
+        """What is listed from a name on, without waiting."""
+        self.after.append(after)
+        for id in (i for i in self.batch_ids if f"batch_id={i}" >= after):
             yield listed(f"{uri}/batch_id={id}/_SUCCESS", 0, "m")
             yield listed(f"{uri}/batch_id={id}/p.parquet")
 

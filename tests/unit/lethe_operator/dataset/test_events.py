@@ -9,7 +9,7 @@ from lethe.buffer.digest import BufferDigest
 from lethe.buffer.notifications import Written
 from lethe_operator.dataset.buffer_events import EventSources
 from lethe_operator.dataset.listing import Listings
-from lethe_operator.dataset.observe import CHEAP_OBJECTS, needs_listing, taken_by
+from lethe_operator.dataset.observe import CHEAP_OBJECTS, looks_for_new, needs_listing, taken_by
 from lethe_operator.guards.preconditions import other_reader
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, EventsView, NotListed, Unavailable
@@ -134,6 +134,23 @@ def test_a_large_buffer_is_not_listed_after_each_restatement_only_after_an_undo(
         known, table = BufferDigest(objects=large, head_id=listed), a_table(head_id=head, ancestry=history)
         assert needs_listing(ended, False, known, table, (), 2) is calls
         assert not needs_listing([], False, known, table, (), 2)
+
+
+@pytest.mark.parametrize(
+    ("ended", "events_come", "known", "looks"),
+    [
+        ([an_attempt(RUN, SUCCEEDED)], False, BufferDigest(objects=CHEAP_OBJECTS + 1), True),
+        ([an_attempt(RUN, SUCCEEDED)], True, BufferDigest(objects=CHEAP_OBJECTS + 1), False),  # they name new batches
+        ([an_attempt(RUN, SUCCEEDED)], False, BufferDigest(objects=CHEAP_OBJECTS), False),  # all is listed
+        ([an_attempt(RUN, SUCCEEDED)], False, NotListed(), False),
+        ([an_attempt(REVERT, SUCCEEDED)], False, BufferDigest(objects=CHEAP_OBJECTS + 1), False),
+        ([], False, BufferDigest(objects=CHEAP_OBJECTS + 1), False),
+    ],
+)
+def test_new_batches_of_a_large_buffer_are_looked_for_when_a_consolidation_ends(
+    ended: list[Attempt], events_come: bool, known: Any, looks: bool
+) -> None:
+    assert looks_for_new(ended, events_come, known) is looks
 
 
 WAITING = replace(a_buffer(*(a_buffered(f"b{n}") for n in range(9)), names=8), head_id=a_table().head_id)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from lethe.base.objects import BufferedObject
 from lethe.buffer.digest import BufferDigest
+from lethe_operator.dataset import listing
 from lethe_operator.dataset.listing import (
     AT_ONCE,
     REST_AT_LEAST_SECONDS,
@@ -113,6 +114,41 @@ def test_a_run_that_ends_during_a_listing_is_followed_by_another(listings: Listi
 
     wait_until(lambda: bool(seen(listings)) and gate.listings == 2, LIMIT_SECONDS)
     gate.through.release()
+
+
+def test_new_batches_are_found_beside_a_listing_that_takes_long(
+    listings: Listings, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen(listings)
+    gate.through.release()
+    wait_until(lambda: isinstance(seen(listings), BufferDigest), LIMIT_SECONDS)
+    gate.batch_ids = tuple("ABCDE")
+    seen(listings, run_ended=True)  # is held up half-way
+    monkeypatch.setattr(listing, "NEW_OBJECTS_AT_MOST", 6)
+
+    def found(new: bool = True) -> int:
+        return int(listings.digest(a_dataset(), {}, {}, ListingRequest(new=new)).batches)
+
+    wait_until(lambda: found() == 5, LIMIT_SECONDS)
+    assert gate.after[:2] == ["batch_id=B", "batch_id=D"]  # not all at once
+    assert gate.listings == 2
+    gate.through.release()
+    wait_until(lambda: listings._buffers["ns/flights"].running is None, LIMIT_SECONDS)
+    assert found(new=False) == 5
+
+
+def test_new_batches_that_are_found_late_lead_to_another_reconcile(listings: Listings, gate: Gate) -> None:
+    reported: list[bool] = []
+    seen(listings)
+    gate.through.release()
+    wait_until(lambda: isinstance(seen(listings), BufferDigest), LIMIT_SECONDS)
+    listings.on_change = lambda _, is_news: reported.append(is_news)
+    gate.batch_ids = tuple("ABC")
+
+    listings.digest(a_dataset(), {}, {}, ListingRequest(new=True))
+
+    wait_until(lambda: reported == [True], LIMIT_SECONDS)
+    assert seen(listings).batches == 3
 
 
 @pytest.mark.parametrize("end", ["deleted", "created anew", "another buffer"])
