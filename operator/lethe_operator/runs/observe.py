@@ -232,20 +232,20 @@ def runs_of(
         helpers = executors.get((labels[LABEL_RUN_ID], labels.get(LABEL_ATTEMPT, "")), [])
         attempt = attempt_of(one, drivers.get(one.name), helpers, data, documents)
         attempts.setdefault(attempt.run_id, []).append(attempt)
+    intents: dict[str, RunSpec] = {}
+    for key, text in data.items():
+        if key.endswith(RUN_KEY) and (intent := _inline_or(RunPointer, RunSpec, text, documents)) is not None:
+            intents[intent.run_id] = intent
     for key, text in data.items():
         if key.endswith(DISPATCH_KEY) and (dispatch := _dispatch(text)) is not None:
-            jobs_since = any(a.number > dispatch.attempt for a in attempts.get(dispatch.run_id, ()))
+            # The object of a later attempt may not exist yet: its document is stored first.
+            numbers = [a.number for a in attempts.get(dispatch.run_id, ())]
+            numbers += [intents[dispatch.run_id].attempt] if dispatch.run_id in intents else []
             worker = (workers or {}).get(dispatch.engine)
-            asked = dispatched(dispatch, key, data, documents, worker, jobs_since)
+            is_past = any(number > dispatch.attempt for number in numbers)
+            asked = dispatched(dispatch, key, data, documents, worker, is_past)
             attempts.setdefault(asked.run_id, []).append(asked)
-    by_prefix = {i[:KEY_PREFIX_LENGTH]: i for i in attempts}
-    intents = {}
-    for key, text in data.items():
-        if key.endswith(RUN_KEY):
-            intent = _inline_or(RunPointer, RunSpec, text, documents)
-            if intent is not None:
-                intents[intent.run_id] = intent
-                by_prefix.setdefault(intent.run_id[:KEY_PREFIX_LENGTH], intent.run_id)
+    by_prefix = {i[:KEY_PREFIX_LENGTH]: i for i in (*intents, *attempts)}
     keys: dict[str, list[str]] = {}
     for key in sorted(data):
         run_id = by_prefix.get(key.partition(".")[0])
@@ -315,7 +315,7 @@ def dispatched(
     """An attempt that a process of the namespace got. It is active until it has a result, as long as the process can write one.
 
     Args:
-        is_past: There is a later attempt.
+        is_past: There is a later attempt, or its document.
     """
     kind = kind_of(dispatch.family, dispatch.for_uid)
     progress, result = _written(data, dispatch.run_id, kind, dispatch.attempt, documents)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from lethe.contract.run import MailboxEntry, RunSpec
 from lethe.contract.settings import Deletes
-from lethe.kube import CONFIG_MAPS, LEASES, ROLE_BINDINGS, ROLES
+from lethe.kube import CONFIG_MAPS, JOBS, LEASES, ROLE_BINDINGS, ROLES, RequestRefused
 from lethe_operator.actions import Actions, Launch
 from lethe_operator.dataset.observe import committer_view
 from lethe_operator.resources.observed import Attempt, AttemptState, Engine, ObservedRun, WorkerView
@@ -260,6 +260,31 @@ def test_it_has_failed_once_nobody_is_there_and_nothing_lies_in_the_mailbox() ->
     (waits,), (lost,) = attempts(server, WorkerView(False, frozenset({key}))), attempts(server, AWAY)
 
     assert (waits.state, lost.state) == (AttemptState.ACTIVE, AttemptState.FAILED)
+
+
+@pytest.mark.parametrize("view", [ALIVE, AWAY], ids=["alive", "away"])
+def test_it_has_failed_also_while_the_job_that_takes_over_cannot_be_created(view: WorkerView) -> None:
+    """The document of the next attempt is stored first, and what the last one reported is removed with it."""
+
+    class WithoutJobs(FakeCluster):
+        def create(self, kind: Any, namespace: str, document: Any) -> Any:
+            if kind is JOBS:
+                raise RequestRefused(403, "Forbidden", "exceeded quota")
+            return super().create(kind, namespace, document)
+
+    server, spec = WithoutJobs(), a_group(R[0])
+    started(server, spec)
+    said = a_result(spec, "Failed", reason="NeedsSpark", message="This needs Spark.")
+    done = {f"{names.key_prefix(spec.run_id)}.result.json": said.to_json()}
+    server.patch(CONFIG_MAPS, "ns", "flights-runs", {"data": done})
+    server.patch(CONFIG_MAPS, "ns", "lethe-committer", {"data": {names.key_prefix(spec.run_id): None}})
+    second = spec.model_copy(update={"attempt": 2})
+
+    with pytest.raises(RequestRefused):
+        launch(server, a_dataset(), Launch(second, 0, 3, "a test", "uid-r0"), a_table(), NOW, WITH_ONE)  # type: ignore[arg-type]
+    (attempt,) = attempts(server, view)
+
+    assert (attempt.number, attempt.state) == (1, AttemptState.FAILED)
 
 
 def test_the_mailbox_says_where_the_run_is_and_is_put_right_as_often_as_one_likes() -> None:
