@@ -255,9 +255,7 @@ def _unfinished(
         why = why.adding(f"Attempt {latest_state.number} follows at {timestamp(at)}.")
         decision = ConsolidationDecision(Decision.DUE, why, at)
         return ConsolidationChoice(None, latest_state, run, at, decision=decision)
-    # A check that could not be applied may have been corrected meanwhile.
-    current = intent.consolidation.model_copy(update={"checks": dataset.spec.checks})
-    intent = intent.model_copy(update={"attempt": latest_state.number, "consolidation": current})
+    intent = run_specs.again(dataset, intent, latest_state.number)
     launch = Launch(
         intent,
         bytes=_read_bytes(intent, _bytes_of(left, buffer)),

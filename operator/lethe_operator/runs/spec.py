@@ -147,6 +147,19 @@ def consolidation(
     return _run(dataset, RunKind.CONSOLIDATION, keys).model_copy(update={"consolidation": spec})
 
 
+def again(dataset: Dataset, stored: RunSpec, attempt: int) -> RunSpec:
+    """Another attempt of a stored run, with the same id and batches, and otherwise as the Dataset's spec is now.
+
+    What made the attempts before fail may have been corrected since. The caller renews what a vacuum is to do.
+    """
+    run = _run(dataset, stored.kind, ()).model_copy(update={"run_id": stored.run_id, "attempt": attempt})
+    before, now = stored.consolidation, consolidation(dataset, ()).consolidation
+    if before is None or now is None:
+        return run
+    kept = {"batch_ids": before.batch_ids, "seen_objects": before.seen_objects}
+    return run.model_copy(update={"consolidation": now.model_copy(update=kept)})
+
+
 def reanchoring(dataset: Dataset, head_id: int) -> RunSpec:
     """A run without batches that gives this head a ledger of its own, and native deletes to tombstones without them."""
     spec = ConsolidationSpec(

@@ -363,7 +363,8 @@ class _Decider:
         requested = self._was_requested(run)
         due = Due(reason, f"attempt {state.number}", "", spec.batch_ids, requested, urgent=urgent)
         renewed = run_specs.vacuum_of(context.dataset, context.spec(due, spec.plan_only, spec.approved_plan))
-        return self._start(due, intent.model_copy(update={"attempt": state.number, "vacuum": renewed}))
+        again = run_specs.again(context.dataset, intent, state.number)
+        return self._start(due, again.model_copy(update={"vacuum": renewed}))
 
     def _is_wanted(self, run: ObservedRun, spec: VacuumSpec) -> bool:
         """Whether the run would also start under the current policy and approval."""

@@ -323,18 +323,27 @@ def test_a_run_that_failed_for_good_is_not_repeated_until_the_dataset_changes() 
     assert launched(decided(a_world(A, runs=(run,)), edited)) == (("A",), 2)
 
 
-def test_a_run_that_is_repeated_applies_the_checks_that_the_dataset_has_now() -> None:
-    """Otherwise a corrected check would never get its batches promoted: the run is repeated before one for others starts."""
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"checks": [{"name": "corrected", "notNull": ["v"]}]},
+        {"consolidation": {**AT_ONCE, "mode": "Register"}},
+        {"schemaEvolution": "AddColumns"},
+        {"batchTracking": {"enabled": False}},
+    ],
+)
+def test_a_run_that_is_repeated_does_what_the_dataset_says_now(changes: dict[str, Any]) -> None:
+    """Otherwise a correction would never get its batches promoted: the run is repeated before one for others starts."""
     run = a_run(
         a_consolidation(A), failed(exit_code=10, result=a_result(a_consolidation(A), "Failed", reason="InvalidCheck"))
     )
-    edited = a_dataset(meta={"generation": 2}, checks=[{"name": "corrected", "notNull": ["v"]}], **EAGER)
+    edited = a_dataset(meta={"generation": 2}, **{**EAGER, **changes})
 
     launch = decided(a_world(A, runs=(run,)), edited).launch
 
     assert launch is not None
-    assert launch.run.consolidation is not None
-    assert [c.name for c in launch.run.consolidation.checks] == ["corrected"]
+    assert launch.run == a_consolidation(A, dataset=edited).model_copy(update={"attempt": 2})
+    assert launch.run != a_consolidation(A).model_copy(update={"attempt": 2})
 
 
 def test_other_batches_get_their_try_after_the_longest_pause() -> None:
@@ -366,13 +375,13 @@ def test_changed_objects_of_a_batch_are_another_intent() -> None:
 
 
 @pytest.mark.parametrize("mode", ["Register", "Rewrite"])
-def test_a_run_that_registers_is_sized_by_what_it_reads_and_keeps_its_mode_when_it_is_repeated(mode: str) -> None:
-    """Executors would wait for nothing but footers. A switch of the mode is for the batches of the next run."""
+def test_a_run_that_registers_is_sized_by_what_it_reads_also_when_it_is_repeated(mode: str) -> None:
+    """Executors would wait for nothing but footers."""
     dataset = a_dataset(consolidation={"minBatches": 1, "mode": mode})
     run = a_consolidation(A, dataset=dataset)
     died = a_run(run, an_attempt(run, AttemptState.FAILED, exit_code=20, finished_seconds=9999))
 
-    first, again = decided(a_world(A), dataset).launch, decided(a_world(A, runs=(died,))).launch
+    first, again = decided(a_world(A), dataset).launch, decided(a_world(A, runs=(died,)), dataset).launch
 
     assert first is not None
     assert again is not None
