@@ -15,7 +15,7 @@ from lethe.base.errors import Verdict
 from lethe.buffer.digest import EMPTY_BUFFER, BufferDigest
 from lethe.buffer.notifications import Written
 from lethe.contract.kubernetes import MIB
-from lethe.contract.result import AnyRunResult, Progress
+from lethe.contract.result import WARM_DRIVER_AWAY, AnyRunResult, Progress
 from lethe.contract.run import RestatementRequest, RunSpec
 from lethe.contract.schema import ApiModel
 from lethe.contract.settings import Launcher, RunFamily, RunKind
@@ -465,10 +465,11 @@ class ObservedRun:
         """The numbers of the attempts that certainly write nothing any more.
 
         The kubelet has reported the end of the container, or the attempt itself its result. A failed Job proves
-        nothing: its node may be cut off, and the pod still run.
+        nothing, nor does a warm driver that did not report a result: its node may be cut off, and the pod still run.
         """
         before = self.intent.ended_attempts if self.intent is not None else ()
-        ended = (a.number for a in self.attempts if a.exit_code is not None or a.result is not None)
+        reported = (a for a in self.attempts if a.exit_code is not None or a.result is not None)
+        ended = (a.number for a in reported if a.result is None or a.result.reason != WARM_DRIVER_AWAY)
         return tuple(sorted({*before, *ended}))
 
     @property

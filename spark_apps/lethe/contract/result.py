@@ -260,6 +260,11 @@ class RetentionOutcome(Recorded):
     """Why no row could be removed for its age; "": nothing prevents it."""
 
 
+WARM_DRIVER_AWAY: Final = "WarmDriverAway"
+"""The reason of a failed attempt that did not report its end. Another process wrote the result, and the attempt may still write
+files: on a node that is cut off.
+"""
+
 LEGAL_HOLD: Final = "LegalHold"
 """The reason of a request that waits because holds cover rows that it would remove. It changes nothing to try it again
 under the same holds.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from lethe.base.errors import EXIT_INPUT, LetheError, TransientError
-from lethe.contract.result import Phase, Progress, RunOutcome, RunResult
+from lethe.contract.result import WARM_DRIVER_AWAY, Phase, Progress, RunOutcome, RunResult
 from lethe.contract.run import Document, MailboxEntry
 from lethe.kube import CONFIG_MAPS, NotFound
 from lethe.logs import about
@@ -143,9 +143,9 @@ def over_limit(why: str) -> LetheError:
 
 
 def not_begun_again() -> LetheError:
-    """The transient error of a run that an earlier process of the warm driver began and did not end."""
+    """The transient error of a run that another process of the warm driver began. It is unknown whether that one has ended."""
     return TransientError(
-        "WarmDriverEnded", "the warm driver ended during this run. It does not repeat a run; a Job carries it out."
+        WARM_DRIVER_AWAY, "the warm driver ended during this run. It does not repeat a run; a Job carries it out."
     )
 
 
@@ -196,15 +196,19 @@ class Delivery:
         self._config_map(entry).put(PROGRESS, first.to_json())
         return documents[RUN]
 
-    def end(self, entry: MailboxEntry, error: LetheError) -> None:
+    def end(self, entry: MailboxEntry, error: LetheError, begun_here: bool = True) -> None:
         """Deliver a failure, unless the run has delivered a result.
+
+        Args:
+            begun_here: False: if the run has begun, another process has it.
 
         Raises:
             KubeError: The API server rejected the request, or did not answer.
         """
         documents = self._documents(entry)
         if documents is not None and not _has_result(entry, documents):
-            self._put(entry, error)
+            is_elsewhere = not begun_here and _has_begun(entry, documents)
+            self._put(entry, not_begun_again() if is_elsewhere else error)
 
     def drop(self, *keys: str) -> None:
         """Remove keys from the mailbox.

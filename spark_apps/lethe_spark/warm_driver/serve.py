@@ -431,7 +431,7 @@ class WarmDriver:
         """Deliver the results of cancelled runs that have not begun."""
         for post in self.mailbox.cancelled(monotonic()):
             if self._running is None or self._running.post.key != post.key:
-                self._deliver(post, was_cancelled())
+                self._deliver(post, was_cancelled(), begun_here=False)
 
     def _finish(self, error: LetheError | None) -> None:
         """The run has ended. `error`: what to report, if it has delivered no result; None: it has delivered one."""
@@ -442,10 +442,10 @@ class WarmDriver:
         self.metrics.run_ended(post.entry.family, outcome, reason, self._idle_since - since)
         self._deliver(post, error)
 
-    def _deliver(self, post: Post, error: LetheError | None) -> None:
+    def _deliver(self, post: Post, error: LetheError | None, begun_here: bool = True) -> None:
         try:
             if error is not None:
-                self._delivery.end(post.entry, error)
+                self._delivery.end(post.entry, error, begun_here)
             self._settle(post)
         except KubeError as e:
             self._put_off(post, e)

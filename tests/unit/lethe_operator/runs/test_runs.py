@@ -9,8 +9,9 @@ from lethe.contract.dataset import RunTemplate
 from lethe.contract.result import Phase, Progress
 from lethe.contract.run import ResultPointer, RunPointer
 from lethe_operator.actions import Launch
-from lethe_operator.resources.observed import Attempt, AttemptState, ObservedRun
-from lethe_operator.runs.job import run_object
+from lethe_operator.reasons import Reason
+from lethe_operator.resources.observed import Attempt, AttemptState, Engine, ObservedRun
+from lethe_operator.runs.job import dispatch, run_object
 from lethe_operator.runs.observe import Documents, of_job, runs_of
 from lethe_operator.runs.pod import size
 from lethe_operator.settings import Settings
@@ -124,6 +125,18 @@ def test_only_a_reported_end_proves_that_an_attempt_writes_no_more() -> None:
     )
 
     assert run.ended_attempts == (0, 1, 3)
+
+
+@pytest.mark.parametrize(("reason", "ended"), [("WarmDriverEnded", (1,)), (Reason.WARM_DRIVER_AWAY, ())])
+def test_a_result_that_another_process_wrote_proves_no_end(reason: str, ended: tuple[int, ...]) -> None:
+    """A warm driver finds a run that another one has begun, whose node may be cut off."""
+    wanted = Launch(SPEC, 0, 1, "a test", engine=Engine.WARM_DRIVER)
+    written = a_result(SPEC, "Failed", reason=reason, message="m").to_json()
+    documents = {"dispatch.json": dispatch(wanted, NOW).model_dump_json(by_alias=True), "result.json": written}
+
+    (run,) = runs_of([], [], {f"{PREFIX}.{name}": text for name, text in documents.items()}, never)
+
+    assert ([a.state for a in run.attempts], run.ended_attempts) == ([AttemptState.FAILED], ended)
 
 
 def test_the_termination_message_replaces_a_missing_result() -> None:
