@@ -50,6 +50,7 @@ class Site:
     boundaries: Boundaries = field(default_factory=Boundaries)
     settings: UploadSettings = field(default_factory=UploadSettings)
     spec: dict[str, Any] = field(default_factory=dict)
+    status: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.uploads = Uploads(self.settings)
@@ -60,8 +61,8 @@ class Site:
 
     def resource(self) -> dict[str, Any]:
         found = gateway_lake.dataset(**{"buffer": {"uri": self.uri}, **self.spec})
-        found["metadata"] |= {"namespace": "default", "uid": "u-1"}
-        return found
+        found["metadata"] |= {"namespace": "default", "uid": "u-1", "generation": 1}
+        return {**found, "status": self.status}
 
     def buffer(self) -> Buffer:
         """As a request sees it that has nothing remembered."""

@@ -16,7 +16,7 @@ from lethe.base import names
 from lethe.base.errors import InputError, LetheError
 from lethe.guards import claim
 from lethe.guards.boundary import Outside, outside_names, outside_uri
-from lethe.guards.claim import Contents, Owner, buffer_rejection
+from lethe.guards.claim import Around, Contents, Owner, buffer_rejection
 from lethe.iceberg import catalogs
 from lethe.iceberg.catalogs import TableIsView
 from lethe.iceberg.facts import observe
@@ -24,6 +24,7 @@ from lethe.ingest.shared_folders import around
 from lethe.ledger.ledger import BatchEntry, Ledger, get_many
 from lethe.storage.object_store import ObjectStore, open_store
 from lethe.uri import names_place
+from lethe_operator.conditions import READY
 from lethe_operator.resources.boundaries import Boundaries
 from lethe_operator.resources.common import InvalidSpec
 from lethe_operator.resources.dataset import Dataset, parse_dataset
@@ -129,10 +130,11 @@ class Buffers:
             if self._checked.get(key, 0.0) > self._clock():
                 return
         warehouse = properties.get("warehouse", "")
+        found = around(uri, properties)
         rejection = buffer_rejection(
             uri,
-            Owner(dataset.meta.namespace, dataset.meta.name, dataset.meta.uid, table_uuid),
-            around(uri, properties),
+            Owner(dataset.meta.namespace, dataset.meta.name, dataset.meta.uid, table_uuid, _cluster(dataset, found)),
+            found,
             Contents(),
             dataset.spec.buffer.adopt,
             (warehouse,) if names_place(warehouse) else (),
@@ -172,6 +174,17 @@ class Buffers:
         facts = observe(table, spec.batch_column, spec.table.name)
         ledger = ledger_store.load(table.io, facts).ledger
         return facts.uuid, KnownTable(table.schema(), ledger, table.spec())
+
+
+def _cluster(dataset: Dataset, found: Around) -> str:
+    """The cluster that the claim names, if the operator has accepted the claimed buffer; "": unknown.
+
+    Only the operator knows its cluster. A Dataset that was created again takes over the claim of the deleted one with its next
+    run, which needs a batch.
+    """
+    status, held = dataset.status, found.claim.owner if found.claim is not None else None
+    is_current = status.observed_generation == dataset.meta.generation and status.buffer is not None
+    return held.cluster if held is not None and is_current and status.is_true(READY) else ""
 
 
 def _known(looked_up: tuple[str, KnownTable] | None) -> KnownTable | None:

@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -348,6 +349,37 @@ def test_a_buffer_of_another_dataset_is_not_written_to(site: Site) -> None:
     take_claim(site.uri, {}, Owner("default", "other", "u-2", "t"), BufferLayout.DIRECTORY)
 
     assert "belongs to Dataset default/other" in problem(Kind.BUFFER_UNUSABLE, site.buffer).detail
+
+
+READY = {"type": "Ready", "status": "True", "reason": "Available"}
+
+
+@pytest.mark.parametrize(
+    ("status", "cluster", "is_ours"),
+    [
+        ({"observedGeneration": 1, "buffer": {}, "conditions": [READY]}, "c-1", True),
+        ({"observedGeneration": 1, "buffer": {}, "conditions": [READY]}, "", False),
+        ({"observedGeneration": 1, "conditions": [READY]}, "c-1", False),
+        ({"observedGeneration": 0, "buffer": {}, "conditions": [READY]}, "c-1", False),
+        ({"observedGeneration": 1, "buffer": {}, "conditions": [{**READY, "status": "False"}]}, "c-1", False),
+        ({}, "c-1", False),
+    ],
+    ids=["accepted", "a claim without a cluster", "not listed", "edited since", "refused", "not seen"],
+)
+def test_the_operator_says_whether_a_dataset_that_was_created_again_has_its_buffer(
+    site: Site, status: dict[str, Any], cluster: str, is_ours: bool
+) -> None:
+    """Only it knows the cluster. The claim names the deleted Dataset until the next run, which begins with an upload."""
+    former = Owner("default", "flights", "u-0", str(site.table.metadata.table_uuid), cluster)
+    take_claim(site.uri, {}, former, BufferLayout.DIRECTORY)
+    again = replace(site, status=status)
+
+    if is_ours:
+        again.open()
+        again.send()
+        assert again.complete().state is UploadState.COMPLETE
+    else:
+        assert "belongs to Dataset default/flights (UID u-0" in problem(Kind.BUFFER_UNUSABLE, again.buffer).detail
 
 
 def test_a_table_of_another_dataset_is_not_looked_at(site: Site) -> None:
