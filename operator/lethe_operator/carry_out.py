@@ -211,7 +211,7 @@ def carry_out(
 
     new = actions.dataset_status
     if new is not None:
-        attempt(lambda: status.write(kube, DATASETS, namespace, name, dataset.stored, new), unshown)
+        attempt(lambda: status.write(kube, DATASETS, dataset.meta, dataset.stored, new), unshown)
     for policy, entry in actions.policy_entries.items():
         known = next((p for p in world.policies if p.meta.name == policy), None)
         if known is not None:
@@ -226,7 +226,7 @@ def carry_out(
         attempt(lambda e=engine, s=secrets: _start_warm_driver(kube, ref, settings, e, s, started, now), failures)  # type: ignore[misc]
     signed = sign(dataset, world, actions, settings)
     actions, failures = signed.actions, [*failures, *signed.failures]
-    failed = write_statuses(kube, namespace, world.restatements, actions)
+    failed = write_statuses(kube, world.restatements, actions)
     if failed is not None:
         log.warning("%s/%s: %s", namespace, name, failed)
         unshown.append(failed)
@@ -347,17 +347,15 @@ def _start_warm_driver(
         started.again = now + SOON
 
 
-def write_statuses(
-    kube: Kube, namespace: str, restatements: Iterable[Restatement], actions: Actions
-) -> KubeError | None:
+def write_statuses(kube: Kube, restatements: Iterable[Restatement], actions: Actions) -> KubeError | None:
     """Write the statuses of Restatements.
 
     Returns:
         The first error, after all others were tried; None: there was none.
     """
-    old = {r.meta.name: r.stored for r in restatements}
+    old = {r.meta.name: r for r in restatements}
     writes = [
-        partial(status.write, kube, RESTATEMENTS, namespace, name, old[name], new)
+        partial(status.write, kube, RESTATEMENTS, old[name].meta, old[name].stored, new)
         for name, new in actions.restatement_statuses.items()
     ]
     return status.write_all(writes)

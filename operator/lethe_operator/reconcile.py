@@ -185,7 +185,7 @@ class Reconciler:
         """Reconcile a Dataset and its Restatements."""
         found, actions, changes, now = self._decided(key)
         for invalid in found.invalid:
-            self._report_invalid(key.namespace, invalid, now)
+            self._report_invalid(invalid, now)
         if found.dataset is None:
             return self._without_dataset(key, found, now)
         status_now = actions.dataset_status or DatasetStatus()
@@ -257,7 +257,7 @@ class Reconciler:
             return None
         now = self.clock()
         if isinstance(request, Invalid):
-            self._report_invalid(key.namespace, request, now)
+            self._report_invalid(request, now)
             return Next()
         denied = everyone_may if self.rights is None else self.rights.denied
         return RequestReconciler(self.kube, self.objects, self.settings, denied)(request, now)
@@ -273,7 +273,7 @@ class Reconciler:
         if policy is None:
             return None
         if isinstance(policy, Invalid):
-            self._report_invalid(key.namespace, policy, self.clock())
+            self._report_invalid(policy, self.clock())
             return Next()
         datasets = self.objects.dataset_metas(key.namespace)
         selected = {d.name for d in datasets if selects(policy.spec.dataset_selector, d.labels)}
@@ -298,7 +298,7 @@ class Reconciler:
     def _without_dataset(self, key: Key, observed: Observed, now: datetime) -> Next | None:
         self._forget(key)
         actions = without_dataset(key.name, observed.restatements, now)
-        failed = write_statuses(self.kube, key.namespace, observed.restatements, actions)
+        failed = write_statuses(self.kube, observed.restatements, actions)
         if failed is not None:
             raise failed
         for restatement in to_delete(observed.restatements, actions):
@@ -309,9 +309,9 @@ class Reconciler:
             return None
         return Next(actions.look_again, idle=not actions.restatement_statuses and not actions.delete_restatements)
 
-    def _report_invalid(self, namespace: str, invalid: Invalid, now: datetime) -> None:
+    def _report_invalid(self, invalid: Invalid, now: datetime) -> None:
         generation, old = invalid.meta.generation, invalid.stored.parsed
         stalled = conditions.stalled(Verdict(Reason.INVALID_SPEC, invalid.message))
         shown = conditions.written(old.conditions, stalled, generation, now)
         new = old.model_copy(update={"observed_generation": generation, "conditions": shown})
-        status.write(self.kube, _KINDS[invalid.kind], namespace, invalid.meta.name, invalid.stored, new)
+        status.write(self.kube, _KINDS[invalid.kind], invalid.meta, invalid.stored, new)

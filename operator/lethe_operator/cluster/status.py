@@ -20,6 +20,7 @@ from lethe.kube import EVENTS, Away, Conflict, Document, Kube, KubeError, NotFou
 from lethe.logs import about
 
 from lethe_operator.actions import Event
+from lethe_operator.resources.common import Meta
 
 log = logging.getLogger(__name__)
 
@@ -86,23 +87,36 @@ class KnownStatus(Generic[S]):
     stored: StoredStatus[S]
 
 
-def write(kube: Kube, kind: ResourceKind, namespace: str, name: str, old: StoredStatus[S], new: S) -> Document | None:
-    """Set the status of an object that may have been deleted. No other reconcile writes it, so no version is compared.
+def write(kube: Kube, kind: ResourceKind, meta: Meta, old: StoredStatus[S], new: S) -> Document | None:
+    """Set the status of an object, unless it was deleted since. Another one may have its name by now.
+
+    The API server compares no UID here, only a version. No other reconcile writes the status, so a new version of the same object
+    changes nothing.
 
     Returns:
         The written object; None: nothing was written.
 
     Raises:
+        Conflict: After several tries.
         RequestRefused: Rights, quota, admission or validation forbid the request.
         Away: No answer, or one that asks to retry later.
     """
-    patch = patch_of(old, new)
-    if not patch:
-        return None
-    try:
-        return kube.patch(kind, namespace, name, {"status": patch}, "status")
-    except NotFound:
-        return None
+    patch, version = patch_of(old, new), meta.resource_version
+    for tried in range(1, TRIES + 1) if patch else ():
+        try:
+            if tried > 1:
+                now = kube.get(kind, meta.namespace, meta.name)["metadata"]
+                if now["uid"] != meta.uid:
+                    return None
+                version = now["resourceVersion"]
+            document = {"metadata": {"resourceVersion": version}, "status": patch}
+            return kube.patch(kind, meta.namespace, meta.name, document, "status")
+        except NotFound:
+            return None
+        except Conflict:
+            if tried == TRIES:
+                raise
+    return None
 
 
 def change(

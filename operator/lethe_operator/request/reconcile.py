@@ -295,7 +295,7 @@ class RequestReconciler:
         new, more = actions.status, list[Event]()
         if actions.complete:
             new, more = self._complete(world, actions, now)
-        status.write(self.kube, RESTATEMENTS, namespace, name, request.stored, new)
+        status.write(self.kube, RESTATEMENTS, request.meta, request.stored, new)
         posted = (*events(name, request.status, new), *more)
         status.post(self.kube, namespace, posted, {("Restatement", name): request.meta.uid})
         if actions.delete:
