@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Final, assert_never
 
 from lethe.base.errors import Verdict
-from lethe.contract.result import RequestResult
+from lethe.contract.result import ErasureCheckResult, RequestResult
 from lethe.contract.settings import RunFamily, RunKind
 from lethe.contract.status import Condition, ConditionStatus, ErasureCounts, ErasureStatus, RestatementStatus
 from lethe.contract.vacuum_policy import VacuumPolicySpec
@@ -31,11 +31,20 @@ from lethe_operator.conditions import timestamp
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.common import FOR_ERASURES
 from lethe_operator.resources.dataset import Dataset
-from lethe_operator.resources.observed import Observation, ObservedRun, TableView
+from lethe_operator.resources.observed import Attempt, Observation, ObservedRun, TableView
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import match
 from lethe_operator.runs import spec as run_specs
-from lethe_operator.runs.retry import Exhausted, NotStarted, RetryAt, RetryState, Running, Succeeded, retry_state
+from lethe_operator.runs.retry import (
+    Exhausted,
+    NotStarted,
+    RetryAt,
+    RetryState,
+    Running,
+    Succeeded,
+    back_off_seconds,
+    retry_state,
+)
 from lethe_operator.settings import Settings
 
 
@@ -80,8 +89,10 @@ def decide_erasures(
     abandoned = unfinished if latest is not same else ()
     stands = retry_state(same, dataset.meta.generation, settings, FOR_ERASURES) if same is not None else None
     match stands:
-        case Succeeded():  # it has checked this state; another check would find the same
-            return ErasuresChoice(None, later, stands, same, abandoned)
+        case Succeeded(attempt):
+            again = _again(attempt, settings)
+            if again is None or again > now:
+                return ErasuresChoice(None, earliest(again, later), stands, same, abandoned)
         case RetryAt(at) if at > now:
             return ErasuresChoice(None, earliest(at, later), stands, same, abandoned)
         case Exhausted(attempt):
@@ -101,6 +112,19 @@ def decide_erasures(
         for_uid=FOR_ERASURES,
     )
     return ErasuresChoice(launch, later, stands, same, abandoned)
+
+
+def _again(attempt: Attempt, settings: Settings) -> datetime | None:
+    """When to check the same state again; None: another check would find the same.
+
+    A check closes each erasure whose rows have left the head, or names what blocks it; neither, if others commit meanwhile.
+    """
+    erasures = attempt.result.erasures if isinstance(attempt.result, ErasureCheckResult) else ()
+    left = (e for e in erasures if e.verified_time is None and e.vacuum_snapshot_id is not None)
+    if all(e.blocked_by_count for e in left):
+        return None
+    pause = back_off_seconds(attempt.number, settings.retry)
+    return (attempt.finished or attempt.created) + timedelta(seconds=pause)
 
 
 def may_come_further(erasure: Erasure, view: TableView, now: datetime, due_by: datetime) -> bool:

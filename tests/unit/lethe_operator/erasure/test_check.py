@@ -22,6 +22,7 @@ from tests.support.resources import (
     a_dataset,
     a_policy,
     a_restatement,
+    a_result,
     a_run,
     a_table,
     a_vacuum,
@@ -138,6 +139,32 @@ def test_a_look_that_found_nothing_new_is_not_repeated_until_there_is_something_
     assert looks(decided(table, runs=(ended,))) == []
     (again,) = looks(decided(a_view(open_(None, HOLD, look_again=ago(seconds=2))), runs=(ended,)))
     assert again.run_id != a_look(table).run_id
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_repeated"),
+    [
+        ({"vacuum_snapshot_id": 5}, True),
+        ({"vacuum_snapshot_id": 5, "blocked_by_count": 1}, False),
+        ({"vacuum_snapshot_id": 5, "verified_time": NOW}, False),
+        ({}, False),
+    ],
+    ids=["neither", "blocked", "verified", "rows are left"],
+)
+def test_a_look_during_which_others_committed_is_repeated_after_a_pause(
+    outcome: dict[str, Any], is_repeated: bool
+) -> None:
+    """It ends after a few rounds, and has neither closed an erasure nor found what blocks it."""
+    table = a_view(open_())
+    run = a_look(table)
+    result = a_result(run, "NothingToDo", erasures=(ErasureOutcome(restatement=ERASE.key, **outcome),), erasures_open=1)
+    ended = a_try(run, AttemptState.SUCCEEDED, finished_seconds=1, result=result)
+
+    waits, later = (decided(table, runs=(ended,), now=NOW + timedelta(hours=h)) for h in (0, 1))
+
+    assert looks(waits) == []
+    assert waits.look_again is not None or not is_repeated
+    assert [(r.run_id, r.attempt) for r in looks(later)] == ([(run.run_id, 2)] if is_repeated else [])
 
 
 def test_a_look_that_failed_is_repeated_after_a_pause_and_is_no_vacuum_that_failed() -> None:
