@@ -344,6 +344,8 @@ class ListedBuffer:
     due: float = float("-inf")
     unchanged: int | None = None
     """Listings without a change since the last change; None: no listing has found a change."""
+    unswept: int = 0
+    """Listings in a row that found as many expired batches as the one before, because nothing may delete them."""
     planned: PlannedListing | None = None
     """The next listing; None: one is running, or the table cannot be read."""
     running: PlannedListing | None = None
@@ -384,12 +386,18 @@ class ListedBuffer:
         """
         comparable = found.swept() if isinstance(found, BufferDigest) else found
         first, changed = self.found is None, self.found != comparable
+        is_stuck = _expired(found) > 0 and _expired(found) == _expired(self.digest)
+        self.unswept = self.unswept + 1 if is_stuck else 0
         self.digest, self.found, self.to_sweep = found, comparable, True
         if changed and not (first and isinstance(found, BufferDigest)):
             self.unchanged = 0
         elif not changed and self.unchanged is not None:
             self.unchanged += 1
         return changed
+
+
+def _expired(found: BufferDigest | NotListed | Unavailable) -> int:
+    return found.expired if isinstance(found, BufferDigest) else 0
 
 
 log = logging.getLogger(__name__)
@@ -629,7 +637,7 @@ class Listings:
     def _pause(self, buffer: ListedBuffer) -> float:
         name = buffer.context.dataset.meta.full_name
         if isinstance(buffer.digest, BufferDigest) and not buffer.is_complete:
-            return self._budget.pause(name, 0)
+            return self._budget.pause(name, 0 if buffer.digest.is_cut else buffer.unswept)
         at_least = buffer.context.request.rest_seconds if buffer.is_complete else 0.0
         within_seconds = buffer.context.dataset.spec.consolidation.max_age_seconds
         return max(self._budget.pause(name, buffer.unchanged, within_seconds), at_least)

@@ -225,6 +225,24 @@ def test_a_sweep_begins_once_for_each_listing(listings: Listings, gate: Gate) ->
     assert listings.last(a_dataset()).expired == 0  # type: ignore[union-attr]
 
 
+def test_a_buffer_that_nothing_may_clean_up_is_listed_ever_more_rarely(gate: Gate, clock: ManualClock) -> None:
+    """While its Dataset is paused, or if the credentials may not delete. Where batches go, the next listing is soon."""
+    listings = Listings(clock, patience_seconds=LIMIT_SECONDS, spread=lambda: 1.0)
+    old = expired("A", "B", "C")
+
+    def pause_after(*batch_ids: str) -> float:
+        gate.batch_ids = batch_ids
+        gate.through.release()
+        seen(listings, **old)
+        pause = listings.pause_seconds("ns/flights")
+        assert pause is not None
+        clock.now += pause
+        return pause
+
+    assert [pause_after("A", "B", "C") for _ in range(4)] == [5, 10, 15, 15]
+    assert pause_after("A", "B") == 5
+
+
 def test_the_end_of_a_listing_that_no_reconcile_waits_for_is_reported(listings: Listings, gate: Gate) -> None:
     """Or what it has found would wait for the next event."""
     reported: list[str] = []
