@@ -166,6 +166,8 @@ KAFKA = {"bootstrap.servers": "kafka:9092"}
         ({"idleChecks": {"pointerSeconds": 0}}, "pointerSeconds"),
         ({"idleChecks": {"seconds": 5}}, "seconds"),
         ({"resyncMaxSeconds": 0}, "resyncMaxSeconds"),
+        ({"maxRunSeconds": 72_001}, "maxRunSeconds"),
+        ({"warmDrivers": {"maxRunSeconds": 72_001}}, "maxRunSeconds"),
         ({"idleChecks": {"listingCoreShare": 2}}, "listingCoreShare"),
         ({"sharedRuns": {"enabled": True}}, "Set warmDrivers.enabled=true"),
         ({"events": {"enabled": True}}, "nothing to publish to"),
