@@ -4,12 +4,15 @@ import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lethe.base.errors import InputError
 from lethe.contract.result import RunResult
 from lethe.uri import without_values
 from lethe_spark.jobs.vacuum import job as vacuum
+from lethe_spark.jobs.vacuum import searches
+from lethe_spark.sql.searching import search_few_here
 from pyspark.sql import SparkSession
 
 from tests.spark.support.built_once import built_once
@@ -120,3 +123,23 @@ def test_a_file_that_is_not_in_storage_is_set_aside_and_named_and_the_rest_goes_
     Path(local(gone)).write_bytes(content)
     assert story.vacuum(key="3").tombstones_purged == 1
     story.check_reads(of_batches("A", "D", "E"))
+
+
+def test_files_that_another_engine_replaced_and_deleted_while_they_were_searched_are_not_missing(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vacuum looks again at the files that are there instead."""
+
+    def search(*asked: Any) -> Any:
+        monkeypatch.setattr(searches, "search_few_here", search_few_here)
+        story.compact()
+        story.filled("C")  # the newest snapshot names the ledger
+        story.sql("CALL {catalog}.system.expire_snapshots(table => '{name}', older_than => now(), retain_last => 1)")
+        return search_few_here(*asked)
+
+    monkeypatch.setattr(searches, "search_few_here", search)
+
+    result = story.vacuum()
+
+    assert (result.outcome, result.message, result.rows_purged, story.tombstones()) == ("Committed", "", 4, set())
+    story.check_reads(of_batches("A", "C", "D", "E"))

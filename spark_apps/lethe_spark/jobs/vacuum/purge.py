@@ -377,7 +377,9 @@ class Purging:
             if not step.more:
                 break
         if self.searched.missing and not self.tally.steps:
-            raise InputError("DataFileMissing", self._message_of_missing())
+            if lost := self._message_of_missing():
+                raise InputError("DataFileMissing", lost)
+            return False  # others replaced these files, and deleted them
         return True
 
     @property
