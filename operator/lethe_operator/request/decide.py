@@ -57,7 +57,7 @@ class Part:
     dataset: str
     """Its name."""
     target: Target | None
-    """None: it is no longer part of the request, and its Restatement exists."""
+    """None: its spec is invalid, or it is no longer part of the request, and its Restatement exists."""
     child: Restatement | Invalid | None
     """Its Restatement; None: there is none yet."""
     state: SubjectDataset
@@ -207,12 +207,12 @@ def child_document(request: Restatement, target: Target | None) -> dict[str, Any
 
 
 def _parts(world: RequestWorld) -> Iterable[Part]:
-    """The Datasets of a request, by name: those that are part of it now, and those of its Restatements."""
+    """The Datasets of a request, by name: those that are, or may be, part of it now, and those of its Restatements."""
     targets = {t.name: t for t in world.targets.included}
-    for name in sorted(targets.keys() | world.child_of.keys()):
+    for name in sorted({*targets, *world.targets.invalid, *world.child_of}):
         target, child = targets.get(name), world.child_of.get(name)
         if child is None:
-            yield _without_child(world, targets[name])
+            yield _without_child(world, target) if target is not None else _invalid(name)
         elif isinstance(child, Restatement) and not _is_own(world.request, child):
             text = f"Restatement {child.meta.name} names this request as its owner, and has another task. Delete it."
             shown = _shown(name, child.meta.name, "Blocked", Verdict(Reason.NAME_TAKEN, text))
@@ -269,6 +269,12 @@ def _without_child(world: RequestWorld, target: Target) -> Part:
         return Part(name, target, None, _shown(name, "", "Waiting", Verdict(Reason.WAITS_FOR_LOOKUPS, text)))
     shown = _shown(name, "", "Waiting", Verdict(Reason.QUEUED, Reason.QUEUED.meaning))
     return Part(name, target, None, shown, starts=True)
+
+
+def _invalid(dataset: str) -> Part:
+    text = f"Dataset {dataset} has an invalid spec, so it is not known how to find the subject in it. Its status names the field."
+    shown = _shown(dataset, "", "Blocked", Verdict(Reason.INVALID_SPEC, text))
+    return Part(dataset, None, None, shown, blocked=True)
 
 
 def _awaited(world: RequestWorld, target: Target) -> tuple[str, ...]:

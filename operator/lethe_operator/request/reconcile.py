@@ -128,8 +128,8 @@ def _table_erasure(part: Part, settings: Settings) -> TableErasure:
     if part.target is None or not isinstance(child, Restatement):
         name = child.meta.name if child is not None else ""
         raise RecordNotWritten(
-            f"Dataset {part.dataset} does not exist any more, so its table is not known. Create it again, or delete the "
-            f"Restatement {name}: the record then does not name this table"
+            f"Dataset {part.dataset} does not exist any more, or has an invalid spec, so its table is not known. Create it again "
+            f"or correct it, or delete the Restatement {name}: the record then does not name this table"
         )
     if erasure is None or not erasure.record or not erasure.record_sha256 or erasure.verified_time is None:
         raise RecordNotWritten(f"the status of Restatement {child.meta.name} does not name its record")
@@ -308,7 +308,7 @@ class RequestReconciler:
         if is_closed(request):
             return RequestWorld(request, Targets((), ()), {})
         namespace, name = request.meta.namespace, request.meta.name
-        targets = targets_of(request.spec, self.objects.datasets(namespace))
+        targets = targets_of(request.spec, self.objects.all_datasets(namespace))
         children = self.objects.restatements.children(namespace, request.meta.uid)
         world = RequestWorld(
             request,

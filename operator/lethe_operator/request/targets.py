@@ -13,6 +13,7 @@ from lethe.contract.settings import Lookup
 
 from lethe_operator.reasons import Reason
 from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import Invalid
 from lethe_operator.resources.vacuum_policy import selects
 
 CONDITIONS_AT_MOST = 16
@@ -48,6 +49,8 @@ class Targets:
     """By name."""
     without_identity: tuple[str, ...]
     """Names of selected Datasets that declare none of the subject's identities and are derived from no other target."""
+    invalid: tuple[str, ...] = ()
+    """Names of selected Datasets with an invalid spec, so it is not known what they declare."""
 
     @property
     def readers_of(self) -> Mapping[str, frozenset[str]]:
@@ -56,14 +59,19 @@ class Targets:
         return {n: frozenset(t.name for t in self.included if n in t.lookups) for n in names}
 
 
-def targets_of(spec: RestatementSpec, datasets: Iterable[Dataset]) -> Targets:
+def targets_of(spec: RestatementSpec, datasets: Iterable[Dataset | Invalid]) -> Targets:
     """The Datasets of a namespace that are part of a request, by its spec."""
-    known = {d.meta.name: d for d in datasets if not d.meta.deleting}
-    selector = spec.dataset_selector
-    selected = {n for n, d in known.items() if selector is not None and selects(selector, d.meta.labels)}
+    there, selector = [d for d in datasets if not d.meta.deleting], spec.dataset_selector
+    known = {d.meta.name: d for d in there if isinstance(d, Dataset)}
+    selected = {d.meta.name for d in there if selector is not None and selects(selector, d.meta.labels)}
+    invalid, selected = selected - known.keys(), selected & known.keys()
     names = _with_derived({n for n in selected if _own(spec, known[n])}, known)
     included = _without_circles({n: _of(spec, known, names, n) for n in names})
-    return Targets(tuple(included[n] for n in sorted(included)), tuple(sorted(selected - included.keys())))
+    return Targets(
+        tuple(included[n] for n in sorted(included)),
+        tuple(sorted(selected - included.keys())),
+        tuple(sorted(invalid)),
+    )
 
 
 def _own(spec: RestatementSpec, dataset: Dataset) -> tuple[RowsCondition, ...]:

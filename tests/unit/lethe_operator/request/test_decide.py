@@ -11,6 +11,7 @@ from lethe_operator.reasons import Reason
 from lethe_operator.request.decide import RequestActions, RequestWorld, child_document, child_name, decide, verified
 from lethe_operator.request.targets import targets_of
 from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import Invalid
 from lethe_operator.resources.restatement import Restatement, parse_restatement
 
 from tests.support.builders import NOW
@@ -79,7 +80,7 @@ def child(of: str, state: str, **spec: Any) -> Restatement:
 
 
 def decided(
-    *datasets: Dataset,
+    *datasets: Dataset | Invalid,
     asked: Restatement | None = None,
     now: datetime = NOW,
     children: dict[str, str] | None = None,
@@ -123,6 +124,18 @@ def test_one_restatement_is_made_for_each_dataset() -> None:
     }
     assert actions.status.subject is not None
     assert actions.status.subject.without_identity == 1
+
+
+def test_a_dataset_with_an_invalid_spec_keeps_the_request_open() -> None:
+    """It may have rows of the subject. The other Datasets go on."""
+    broken = Invalid("Dataset", B.meta, B.stored, "spec.table: Field required")
+
+    assert created(decided(A, broken)) == ["erase-12-a"]
+    actions = decided(A, broken, children={"a": "verified"})
+
+    assert not actions.complete
+    assert shown(actions) == {"a": ("Verified", "Erased"), "b": ("Blocked", "InvalidSpec")}
+    assert "Dataset b has an invalid spec" in message(actions.status, "Stalled")
 
 
 REDACT = {"columns": [{"column": "email", "method": "SetNull"}, {"column": "seat", "method": "Constant", "value": "?"}]}

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from lethe_operator.request.targets import Targets, targets_of
 from lethe_operator.resources.dataset import Dataset
+from lethe_operator.resources.observed import Invalid
 
 from tests.support.resources import a_dataset, a_restatement
 
@@ -20,7 +21,7 @@ def dataset(name: str, *identities: tuple[str, ...], labels: Any = None, **spec:
     return a_dataset(name, meta={"labels": labels or {"pii": "yes"}}, identities=declared, **spec)
 
 
-def found(*datasets: Dataset, identities: tuple[str, ...] = ("customer",), **selector: Any) -> Targets:
+def found(*datasets: Dataset | Invalid, identities: tuple[str, ...] = ("customer",), **selector: Any) -> Targets:
     subject = {"anyOf": [{"identity": i, "valuesFrom": A_SECRET} for i in identities]}
     spec = {"datasetSelector": selector, "subject": subject, "operation": "Erase"}
     return targets_of(a_restatement("erase-12", datasetRef=None, batchIds=[], **spec).spec, datasets)
@@ -172,3 +173,9 @@ def test_datasets_and_columns(case: str) -> None:
 def test_a_dataset_in_which_others_look_up_is_known() -> None:
     targets = found(BOOKINGS, CARDS, dataset("a", ("customer", "email"), ("customer", "id", "a", "email", "id")))
     assert targets.readers_of == {"bookings": {"cards"}, "cards": frozenset(), "a": frozenset()}
+
+
+def test_a_dataset_with_an_invalid_spec_is_named_if_it_is_selected() -> None:
+    broken = Invalid("Dataset", dataset("b").meta, dataset("b").stored, "spec.table: Field required")
+    assert found(BOOKINGS, broken).invalid == ("b",)
+    assert found(BOOKINGS, broken, matchLabels={"pii": "no"}).invalid == ()
