@@ -444,7 +444,8 @@ class Reason(StrEnum):
     )
     VALUES_NOT_DELETED = (
         "ValuesNotDeleted",
-        "The operator may not delete a Secret that spec.subject.deleteValues asks it to delete.",
+        "The operator has not deleted a Secret that spec.subject.deleteValues asks it to delete. It may not, or another "
+        "Restatement needs it.",
     )
     REQUESTER_NOT_ALLOWED = (
         "RequesterNotAllowed",

@@ -58,6 +58,7 @@ from lethe_operator.request.targets import Targets, targets_of
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.restatement.assess import may_read_secret
+from lethe_operator.restatement.outcome import finished_before
 from lethe_operator.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -351,18 +352,42 @@ class RequestReconciler:
         subject, namespace = request.spec.subject, request.meta.namespace
         if subject is None or not subject.delete_values:
             return []
-        problems: list[Event] = []
-        names = {
-            i.values_from.secret_key_ref.name for i in subject.identities if i.values_from.secret_key_ref is not None
-        }
-        for secret in sorted(names):
+        problems: list[str] = []
+        needed = self._needed_secrets(request)
+        for secret in sorted(_secrets_with_values(request)):
+            if not may_read_secret(secret, namespace, self.settings):
+                continue  # no run has read it either
+            if by := needed.get(secret):
+                problems.append(
+                    f"The Secret {secret} (spec.subject.deleteValues) stays, because Restatement {by} names it and has not ended. "
+                    "Delete it when no Restatement needs it, unless another one does."
+                )
+                continue
             try:
-                if not may_read_secret(secret, namespace, self.settings):
-                    continue  # no run has read it either
                 self.kube.delete(SECRETS, namespace, secret)
             except RequestRefused as e:
-                text = f"The operator cannot delete the Secret {secret} (spec.subject.deleteValues): {e}. Delete it yourself."
                 problems.append(
-                    Event("Restatement", request.meta.name, Verdict(Reason.VALUES_NOT_DELETED, text), warning=True)
+                    f"The operator cannot delete the Secret {secret} (spec.subject.deleteValues): {e}. Delete it yourself."
                 )
-        return problems
+        name = request.meta.name
+        return [Event("Restatement", name, Verdict(Reason.VALUES_NOT_DELETED, p), warning=True) for p in problems]
+
+    def _needed_secrets(self, request: Restatement) -> dict[str, str]:
+        """The Secrets that other Restatements name that have not ended, by name, each with one of these."""
+        namespace, known = request.meta.namespace, self.objects.restatements
+        others = [r for r in known.requests(namespace) if isinstance(r, Restatement) and not is_closed(r)]
+        unfinished = [r for _, r in known.unfinished(namespace) if isinstance(r, Restatement)]
+        others += [r for r in unfinished if finished_before(r) is None]
+        return {
+            secret: other.meta.name
+            for other in others
+            if other.meta.uid != request.meta.uid and not other.spec.dry_run
+            for secret in (*_secrets_with_values(other), *(file.secret for file in other.secrets.values()))
+        }
+
+
+def _secrets_with_values(request: Restatement) -> frozenset[str]:
+    """The names of the Secrets with the values of a subject."""
+    subject = request.spec.subject
+    named = (i.values_from.secret_key_ref for i in subject.identities) if subject is not None else ()
+    return frozenset(secret.name for secret in named if secret is not None)

@@ -51,8 +51,8 @@ class Requests:
     def location(self, dataset: str) -> str:
         return f"file://{self.home}/{dataset}"
 
-    def reconcile(self, client: Client | None = None) -> None:
-        an_operator(client or self.cluster, settings=Settings(signer=SIGNER))(REQUEST)  # type: ignore[arg-type]
+    def reconcile(self, client: Client | None = None, key: Key = REQUEST) -> None:
+        an_operator(client or self.cluster, settings=Settings(signer=SIGNER))(key)  # type: ignore[arg-type]
 
     def status(self, name: str = NAME) -> Document:
         return dict(self.cluster.get(RESTATEMENTS, "ns", name).get("status") or {})
@@ -172,6 +172,27 @@ def test_a_secret_that_cannot_be_deleted_is_told(tmp_path: Path, monkeypatch: py
     asked.reconcile()
     assert asked.erased() == "True"
     assert "ValuesNotDeleted" in {e["reason"] for e in asked.cluster.list(EVENTS, "ns")}
+
+
+def test_a_secret_that_another_request_needs_is_kept(tmp_path: Path) -> None:
+    """Its Restatements may not have read the values yet. The last request deletes the Secret."""
+    asked = Requests(tmp_path, deleteValues=True)
+    spec = asked.cluster.get(RESTATEMENTS, "ns", NAME)["spec"]
+    other = resource("Restatement", "erase-13", spec, namespace="ns", generation=1)
+    asked.cluster.create(RESTATEMENTS, "ns", other)
+    asked.reconcile()
+    asked.verify()
+
+    asked.reconcile()
+
+    assert (asked.erased(), len(asked.cluster.list(SECRETS, "ns"))) == ("True", 1)
+    (told,) = (e for e in asked.cluster.list(EVENTS, "ns") if e["reason"] == "ValuesNotDeleted")
+    assert "Restatement erase-13" in told["note"]
+
+    for _ in range(2):
+        asked.reconcile(key=Key("Restatement", "ns", "erase-13"))
+        asked.verify()
+    assert not asked.cluster.list(SECRETS, "ns")
 
 
 def test_a_dataset_joins_while_the_request_is_open_and_not_afterwards(asked: Requests) -> None:
