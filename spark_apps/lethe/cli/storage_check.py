@@ -55,6 +55,7 @@ from lethe.decoder.process import NoDecoder
 from lethe.erasure.strays import Locations
 from lethe.files.values import micros_of
 from lethe.iceberg.locations import of_this_table
+from lethe.ingest.avro_format import open_avro
 from lethe.ingest.exact_values import is_list
 from lethe.search.object_versions import Storage, VersionsDenied, open_storage
 from lethe.storage.object_store import open_store
@@ -388,7 +389,7 @@ def holds_batch(stream: BinaryIO, column: str, field_id: int, batch_ids: Collect
     elif start[:3] == b"ORC":
         columns = _reading(lambda: list(_ids_in_orc(stream, column, field_id)))
     elif start == b"Obj\x01":
-        columns = _reading(lambda: [pa.array(_ids_in_avro(stream, column, field_id), pa.large_string())])
+        columns = _reading(lambda: list(_ids_in_avro(stream, column, field_id)))
     elif start == b"PARE":
         raise UnsearchableContent("it is encrypted")
     else:
@@ -577,12 +578,22 @@ def _ids_in_orc(stream: BinaryIO, column: str, field_id: int) -> Iterator[pa.Arr
         yield file.read_stripe(stripe, columns=[name]).column(0)
 
 
-def _ids_in_avro(stream: BinaryIO, column: str, field_id: int) -> list[str]:
-    records: Any = fastavro.reader(stream)
-    schema = records.writer_schema
+def _ids_in_avro(stream: BinaryIO, column: str, field_id: int) -> Iterator[pa.Array]:
+    schema: Any = fastavro.reader(stream).writer_schema
     fields = schema.get("fields") if isinstance(schema, dict) else None
-    name = _named({str(f["name"]): _id_of(f.get("field-id")) for f in fields or ()}, column, field_id)
-    return [str(r[name]) for r in records if r[name] is not None] if name is not None else []
+    # Fields of manifests have ids of their own, which may be that of the batch column.
+    texts = [f for f in fields or () if _holds_text(f["type"])]
+    name = _named({str(f["name"]): _id_of(f.get("field-id")) for f in texts}, column, field_id)
+    stream.seek(0)
+    for rows in open_avro(stream, pa.schema([]), name).tables if name is not None else ():
+        yield from rows.column(0).chunks
+
+
+def _holds_text(kind: Any) -> bool:
+    """Whether an Avro type is that of texts, which may be null."""
+    if isinstance(kind, list):
+        return any(map(_holds_text, kind))
+    return (kind["type"] if isinstance(kind, dict) else kind) == "string"
 
 
 def _id_of(stored: Any) -> int | None:

@@ -8,7 +8,7 @@ import io
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from itertools import islice
 from typing import Any, Final
@@ -65,8 +65,11 @@ UNICODE_ERRORS: Final = "surrogateescape"
 """How a text that is not UTF-8 is decoded: with lone surrogates, which Arrow refuses, so that its column can be found."""
 
 
-def open_avro(file: Any, table: pa.Schema) -> OpenedFile:
+def open_avro(file: Any, table: pa.Schema, column: str | None = None) -> OpenedFile:
     """Open an Avro file.
+
+    Args:
+        column: The only one of its columns that is converted. None: all are.
 
     Raises:
         BadFile: Its schema is not a record, or Arrow does not have the type of a column.
@@ -86,6 +89,8 @@ def open_avro(file: Any, table: pa.Schema) -> OpenedFile:
             "SchemaMismatch", "its Avro schema is not a record, expected a record with the table's columns as fields"
         )
     records = Records.of(written, table)
+    if column is not None:
+        records = records.of_column(column)
     plain = {_SCHEMA: json.dumps(records.physical).encode(), _CODEC: b"null" if codec in _OF_ARROW else codec.encode()}
     head = io.BytesIO()
     fastavro.schemaless_writer(head, _HEADER, {**header, "meta": {**meta, **plain}})
@@ -145,6 +150,11 @@ class Records:
         schema = pa.schema([pa.field(f["name"], of_types.of(f["type"], column)) for f, column in fields])
         raw = pa.schema([pa.field(f["name"], of_raw.of(f["type"], column)) for f, column in fields])
         return cls(schema, _physical(written), raw)
+
+    def of_column(self, name: str) -> "Records":
+        """The same records, as rows of one of the columns."""
+        raw = pa.schema([self._raw.field(name)])
+        return replace(self, schema=pa.schema([self.schema.field(name)]), _raw=raw)
 
     def rows(self, records: Sequence[Any], first_row: int = 0) -> pa.Table:
         """Records as fastavro decodes them with the schema `physical`, as rows of these columns.
@@ -346,8 +356,9 @@ class _UpToItsEnd:
     """
 
     def __init__(self, file: Any) -> None:
-        self._file = file
-        self._left: int = file.size() - file.tell()
+        self._file, start = file, file.tell()
+        self._left: int = file.seek(0, io.SEEK_END) - start
+        file.seek(start)
 
     def read(self, size: int = -1) -> bytes:
         content: bytes = self._file.read(self._left if size < 0 else min(size, self._left))

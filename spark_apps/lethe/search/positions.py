@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import partial
-from itertools import chain, count, islice
+from itertools import count
 from typing import Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
@@ -26,11 +26,11 @@ from pyiceberg.io import FileIO
 from pyroaring import BitMap64, FrozenBitMap64
 
 from lethe.files.values import ValueKind, Values, ValueType
-from lethe.iceberg.column_path import ELEMENT, ColumnName, Step, any_value, lists_of, values_at
+from lethe.iceberg.column_path import ELEMENT, ColumnName, Step, any_value, values_at
+from lethe.ingest.avro_format import open_avro
+from lethe.ingest.buffer_store import BadFile, Damaged
 from lethe.ingest.exact_values import is_list
 from lethe.uri import without_values
-
-_ROWS_PER_PIECE: Final = 65_536
 
 _AT: Final = "at"
 _INT96: Final = "us"
@@ -276,13 +276,12 @@ def _avro(stream: Any) -> Columns:
 
     def parts(name: ColumnName) -> Iterator[Part]:
         stream.seek(0)
-        records = (_values(record, name) for record in fastavro.reader(stream))
-        for start in range(0, rows, _ROWS_PER_PIECE):
-            of_rows = list(islice(records, _ROWS_PER_PIECE))
-            values = pa.array([*chain.from_iterable(of_rows)])
-            lengths = [len(row) for row in of_rows]
-            piece = values if set(lengths) <= {1} else lists_of(values, lengths)
-            yield Part(start, Bounds(), partial(pa.chunked_array, [piece]))
+        start = 0
+        # fastavro itself has no times outside the years 1 to 9999.
+        for table in open_avro(stream, pa.schema([]), name[0]).tables:
+            values = table.column(0)
+            yield Part(start, Bounds(), partial(_values_of, values.chunks, values.type, _steps(values.type, name[1:])))
+            start += table.num_rows
 
     return Columns(tuple(_avro_columns(schema["fields"])), rows, parts)
 
@@ -305,13 +304,13 @@ def _below(kind: Any, name: ColumnName) -> Iterator[tuple[ColumnName, int | None
             yield from _below(items, (*name, ELEMENT))
 
 
-def _values(value: Any, name: ColumnName) -> list[Any]:
-    """The value of a field in a record, or the values of all elements."""
-    for n, part in enumerate(name):
-        if isinstance(value, list):
-            return [v for element in value for v in _values(element, name[n + 1 :])]
-        value = None if value is None else value[part]
-    return [value.bytes if isinstance(value, UUID) else value]
+def _steps(kind: pa.DataType, names: ColumnName) -> list[Step]:
+    """The steps from the values of a column to a field of it, by the names on the way."""
+    steps: list[Step] = []
+    for name in names:
+        steps.append(None if is_list(kind) else name)
+        kind = kind.value_type if is_list(kind) else kind.field(name).type
+    return steps
 
 
 @dataclass(frozen=True)
@@ -416,7 +415,7 @@ def unsure_at(path: str) -> Iterator[None]:
     """
     try:
         yield
-    except Unsure as e:
+    except (Unsure, BadFile, Damaged) as e:
         raise Unsure(f"{without_values(path)}: {e}") from None
     except pa.ArrowException as e:
         # Its text may contain a value.

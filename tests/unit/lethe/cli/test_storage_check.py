@@ -196,6 +196,15 @@ def test_rows_of_a_batch_are_found_after_its_column_was_renamed(format_name: str
     assert not holds_batch(io.BytesIO(content), "other", 3, ["A"])
 
 
+def test_rows_of_a_batch_are_found_beside_a_time_that_python_does_not_have() -> None:
+    sink = io.BytesIO()
+    far = {"name": "t", "type": {"type": "int", "logicalType": "date"}}
+    fields = [{"name": "batch_id", "type": ["null", "string"], "field-id": 2}, far]
+    fastavro.writer(sink, {"type": "record", "name": "r", "fields": fields}, [{"batch_id": "A", "t": 2_932_897}])
+
+    assert holds_batch(io.BytesIO(sink.getvalue()), "batch_id", 2, ["A"])
+
+
 @pytest.mark.parametrize("path", [f"s3://b/name={VALUE}/f", "s3://b/name=Zo%C3%AB%20%3C7%3E%20Lovelace/f"])
 def test_a_value_is_found_in_a_path(path: str) -> None:
     assert holds(path, b"", SearchedValues((VALUE,)))

@@ -120,6 +120,30 @@ def test_rows_are_found_beside_values_that_python_does_not_have(
     assert found(written(tmp_path / "f", (a_field("c", search.array.type), column)), it=search) == {"it": [0, 3]}
 
 
+@pytest.mark.parametrize(
+    ("kind", "logical"),
+    [
+        (ValueKind(ValueType.DATE), {"type": "int", "logicalType": "date"}),
+        (ValueKind(ValueType.TIMESTAMPTZ), {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True}),
+        (ValueKind(ValueType.TIMESTAMP), {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": False}),
+    ],
+)
+def test_rows_of_avro_files_are_found_beside_times_that_python_does_not_have(
+    tmp_path: Path, kind: ValueKind, logical: dict[str, Any]
+) -> None:
+    """Also by another column: fastavro reads whole records."""
+    fields = [{"name": "name", "type": "string", "field-id": 2}, {"name": "t", "type": logical, "field-id": 1}]
+    day = 1 if logical["type"] == "int" else 86_400_000_000
+    rows = [{"name": n, "t": t} for n, t in (("a", 20_000), ("b", 2_932_897 * day), ("a", -719_163 * day))]
+    path = tmp_path / "f"
+    with path.open("wb") as out:
+        fastavro.writer(out, {"type": "record", "name": "r", "fields": fields}, rows)
+    searched = SearchedFile(PyArrowFileIO(), f"file://{path}", "AVRO")
+    wanted = {"by time": Wanted.of(1, Values(kind, (20_000,))), "by name": texts("b", field_id=2)}
+
+    assert {key: list(p) for key, p in find(searched, wanted).items()} == {"by time": [0], "by name": [1]}
+
+
 def test_orc_is_read_stripe_by_stripe(tmp_path: Path) -> None:
     table = pa.table({"tail": [None if n % 7 == 0 else f"t{n % 5}" for n in range(30_000)]})
     orc.write_table(table, tmp_path / "f", stripe_size=64, batch_size=1024)
