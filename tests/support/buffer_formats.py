@@ -2,6 +2,7 @@
 
 import io
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
+from fastavro.read import HEADER_SCHEMA
 from lethe.contract.settings import FileFormat
 from lethe.ingest.buffer_files import FileOutcome, Reader, ReadSettings
 from lethe.ingest.buffer_store import FileTask
@@ -103,3 +105,22 @@ def some_rows(count: int = 5, **more: Any) -> pa.Table:
     rows = [{"v": n * 7919, "day": 1 + n % 31, **more} for n in range(count)]
     schema = [("v", pa.int64()), ("day", pa.int32())]
     return pa.Table.from_pylist(rows, pa.schema([*schema, *((k, pa.scalar(v).type) for k, v in more.items())]))
+
+
+def with_codec(content: bytes, codec: str) -> bytes:
+    """An Avro file with another codec, snappy or zstandard, block by block."""
+    header: Any = fastavro.schemaless_reader(io.BytesIO(content), HEADER_SCHEMA, None)
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, HEADER_SCHEMA, {**header, "meta": {**header["meta"], "avro.codec": codec.encode()}})
+    for block in fastavro.block_reader(io.BytesIO(content)):
+        plain: Any = block.bytes_
+        rows = plain.read()
+        made = (
+            compressed("zstd", rows)
+            if codec == "zstandard"
+            else pa.compress(rows, "snappy", asbytes=True) + zlib.crc32(rows).to_bytes(4, "big")
+        )
+        fastavro.schemaless_writer(out, "long", block.num_records)
+        fastavro.schemaless_writer(out, "bytes", made)
+        out.write(header["sync"])
+    return out.getvalue()

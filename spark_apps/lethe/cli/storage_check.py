@@ -25,7 +25,6 @@ from functools import partial
 from typing import Any, BinaryIO, Final, TypeAlias
 from urllib.parse import quote, quote_plus
 
-import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -47,6 +46,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from lethe.base.avro import reader
 from lethe.base.errors import InputError, TransientError
 from lethe.cli.opening import Opened
 from lethe.decoder.limits import Limits
@@ -431,9 +431,9 @@ def _of_orc(content: bytes, _: int) -> Iterator[pa.Array]:
 
 
 def _of_avro(content: bytes, _: int) -> Iterator[Part]:
-    reader: Any = fastavro.reader(io.BytesIO(content))
-    yield repr(reader.metadata).encode()
-    for record in reader:
+    records = reader(io.BytesIO(content))
+    yield repr(records.metadata).encode()
+    for record in records:
         texts: list[str] = []
         whole: list[int] = []
         times: list[int] = []
@@ -579,7 +579,7 @@ def _ids_in_orc(stream: BinaryIO, column: str, field_id: int) -> Iterator[pa.Arr
 
 
 def _ids_in_avro(stream: BinaryIO, column: str, field_id: int) -> Iterator[pa.Array]:
-    schema: Any = fastavro.reader(stream).writer_schema
+    schema: Any = reader(stream).writer_schema
     fields = schema.get("fields") if isinstance(schema, dict) else None
     # Fields of manifests have ids of their own, which may be that of the batch column.
     texts = [f for f in fields or () if _holds_text(f["type"])]

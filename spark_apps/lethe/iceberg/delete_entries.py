@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-import fastavro
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 
+from lethe.base.avro import reader
 from lethe.iceberg.facts import live_entries
 from lethe.iceberg.native_deletes import DELETED, is_unpartitioned, referenced
 
@@ -74,7 +74,7 @@ def _entries(io: FileIO, manifest: ManifestFile) -> Iterator[tuple[ManifestEntry
 
 def _live(io: FileIO, manifest: ManifestFile) -> list[Mapping[str, Any]]:
     with io.new_input(manifest.manifest_path).open() as stream:
-        return [e for e in fastavro.reader(stream) if e["status"] != DELETED]
+        return [e for e in reader(stream) if e["status"] != DELETED]
 
 
 def _key(file: Mapping[str, Any]) -> DeletesKey:

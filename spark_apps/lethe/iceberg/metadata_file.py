@@ -11,10 +11,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, BinaryIO, Final
 
-import fastavro
+from pyiceberg.avro.codecs import SnappyCodec
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
@@ -24,7 +24,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.types import ListType, MapType, NestedField, StructType, UnknownType
 
-from lethe.base import names
+from lethe.base import avro, names
 from lethe.base.errors import InputError
 from lethe.base.unknown_types import REMEMBERED, REMEMBERED_REQUIRED, known_types_only, replace_unknown_types
 from lethe.decoder.objects import ObjectWork, Open, UnreadableObject, read_objects
@@ -54,13 +54,16 @@ _LISTS: Final = {
 
 
 def install() -> None:
-    """Let PyIceberg in this process read tables with columns of types that it does not know. Safe to repeat.
+    """Let PyIceberg in this process read what it does not read itself. Safe to repeat.
+
+    These are tables with columns of types that it does not know, and manifests that are compressed by snappy.
 
     `lethe.base.unknown_types` replaces the types. PyIceberg has no hook for this, so the function with which all its catalogs but
     REST parse metadata files is replaced. For REST catalogs, `lethe.storage.vended` changes the answers of the server. What needs
     the values of such a column is refused by name.
     """
     TableMetadataUtil.parse_raw = staticmethod(parse)  # type: ignore[method-assign, assignment]
+    SnappyCodec.decompress = staticmethod(partial(avro.plain, "snappy"))  # type: ignore[method-assign]
 
 
 def parse(text: str) -> TableMetadata:
@@ -285,7 +288,7 @@ class ManifestListWork(ObjectWork):
         """The paths of the manifests; none, if the object is no manifest list, or it is damaged."""
         del path
         try:
-            return [str(m["manifest_path"]) for m in fastavro.reader(stream)]
+            return [str(m["manifest_path"]) for m in avro.reader(stream)]
         except MemoryError:
             raise
         except Exception:  # of any kind: the bytes are someone else's

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import fastavro
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import FileFormat, ManifestContent, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.transforms import VoidTransform
+
+from lethe.base.avro import reader
 
 DELETED: Final = 2
 """The status of a deleted manifest entry."""
@@ -104,9 +105,9 @@ def _delete_files(
         if manifest.content != ManifestContent.DELETES:
             continue
         with io.new_input(manifest.manifest_path).open() as stream:
-            reader = fastavro.reader(stream)
-            files = [e["data_file"] for e in reader if e["status"] != DELETED]
-            of_table = _is_of_unpartitioned_spec(reader.metadata)
+            entries = reader(stream)
+            files = [e["data_file"] for e in entries if e["status"] != DELETED]
+            of_table = _is_of_unpartitioned_spec(entries.metadata)
         yield manifest, files, of_table
 
 

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +18,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import FileFormat
 from pyroaring import FrozenBitMap64
 
+from lethe.base.avro import reader
 from lethe.files.native_deletes import NO_POSITIONS
 from lethe.iceberg.native_deletes import FILE_PATH, POSITION, PositionDeletes
 
@@ -211,7 +211,7 @@ def _read(files: FileIO, deletes: PositionDeletes, data_files: frozenset[str]) -
                 stream.seek(deletes.offset)
                 return dict.fromkeys(data_files, of_blob(stream.read(deletes.length)))
             case FileFormat.AVRO:
-                rows = [r for r in fastavro.reader(stream) if r[_PATH] in data_files]
+                rows = [r for r in reader(stream) if r[_PATH] in data_files]
                 table = pa.table({_PATH: [r[_PATH] for r in rows], _POS: pa.array([r[_POS] for r in rows], pa.int64())})
             case FileFormat.ORC:
                 table = _scanned(ds.OrcFileFormat(), stream, data_files)

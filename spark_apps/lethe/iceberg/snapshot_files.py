@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, Final, TypeVar, assert_never
 
-import fastavro
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import ResidualEvaluator, residual_evaluator_of
 from pyiceberg.io import FileIO
@@ -34,6 +33,7 @@ from pyiceberg.transforms import TruncateTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, IntegerType, LongType
 
+from lethe.base.avro import reader
 from lethe.base.errors import InputError
 from lethe.erasure.progress import DATA, DELETES, HeldFile, History
 from lethe.erasure.record import Ref
@@ -199,7 +199,7 @@ def _deletes(io: FileIO, manifest: ManifestFile, in_partition: bool) -> Iterator
         in_partition: The partition spec of the manifest has partitions.
     """
     with io.new_input(manifest.manifest_path).open() as stream:
-        entries = list(fastavro.reader(stream))
+        entries = list(reader(stream))
     for entry in entries:
         file, sequence_number = entry["data_file"], entry.get("file_sequence_number")
         path = str(file["file_path"])

@@ -6,7 +6,6 @@ digits, and has no times outside the years 1 to 9999, so that the row and the co
 
 import io
 import json
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
@@ -16,6 +15,7 @@ from typing import Any, Final
 import fastavro
 import pyarrow as pa
 
+from lethe.base.avro import CODECS, reader
 from lethe.ingest.buffer_store import BadFile, Damaged
 from lethe.ingest.exact_values import Flaw, HybridCalendar, calendar_of, converted, first_flaw, nested, shown
 from lethe.ingest.text_blocks import ROWS_PER_BATCH, OpenedFile
@@ -55,11 +55,6 @@ _HEADER: Final = fastavro.parse_schema(
 )
 _SCHEMA: Final = "avro.schema"
 _CODEC: Final = "avro.codec"
-# fastavro needs no other package for these.
-_OF_FASTAVRO: Final = ("null", "deflate", "bzip2", "xz")
-_OF_ARROW: Final = ("snappy", "zstandard")
-_SNAPPY_RATIO: Final = 64
-"""More than the format can compress."""
 _DIGITS_AT_MOST: Final = 38
 UNICODE_ERRORS: Final = "surrogateescape"
 """How a text that is not UTF-8 is decoded: with lone surrogates, which Arrow refuses, so that its column can be found."""
@@ -78,10 +73,9 @@ def open_avro(file: Any, table: pa.Schema, column: str | None = None) -> OpenedF
     header: Any = fastavro.schemaless_reader(stream, _HEADER)
     meta: dict[str, bytes] = header["meta"]
     codec = meta.get(_CODEC, b"null").decode(errors="replace")
-    if codec not in _OF_FASTAVRO + _OF_ARROW:
+    if codec not in CODECS:
         raise BadFile(
-            "UnreadableFile",
-            f"its codec {shown(codec)} is not supported, expected one of {', '.join(_OF_FASTAVRO + _OF_ARROW)}",
+            "UnreadableFile", f"its codec {shown(codec)} is not supported, expected one of {', '.join(CODECS)}"
         )
     written: Any = fastavro.parse_schema(json.loads(meta[_SCHEMA]))
     if not isinstance(written, dict) or written.get("type") != "record":
@@ -91,12 +85,11 @@ def open_avro(file: Any, table: pa.Schema, column: str | None = None) -> OpenedF
     records = Records.of(written, table)
     if column is not None:
         records = records.of_column(column)
-    plain = {_SCHEMA: json.dumps(records.physical).encode(), _CODEC: b"null" if codec in _OF_ARROW else codec.encode()}
     head = io.BytesIO()
+    plain = {_SCHEMA: json.dumps(records.physical).encode()}
     fastavro.schemaless_writer(head, _HEADER, {**header, "meta": {**meta, **plain}})
-    blocks = _Decompressed(stream, codec, header["sync"]) if codec in _OF_ARROW else stream
     calendar = calendar_of({k.encode(): v for k, v in meta.items()})
-    return OpenedFile(records.schema, _tables(_Joined(head.getvalue(), blocks), records, calendar))
+    return OpenedFile(records.schema, _tables(_Joined(head.getvalue(), stream), records, calendar))
 
 
 def _tables(stream: Any, records: "Records", calendar: HybridCalendar | None) -> Iterator[pa.Table]:
@@ -108,8 +101,8 @@ def _tables(stream: Any, records: "Records", calendar: HybridCalendar | None) ->
     """
     row = 0
     try:
-        reader = iter(fastavro.reader(stream, handle_unicode_errors=UNICODE_ERRORS))
-        while found := list(islice(reader, ROWS_PER_BATCH)):
+        left = iter(reader(stream, handle_unicode_errors=UNICODE_ERRORS))
+        while found := list(islice(left, ROWS_PER_BATCH)):
             rows = records.rows(found, row)
             if calendar is not None and calendar.datetimes:
                 calendar.check(rows, row)
@@ -378,84 +371,3 @@ class _Joined:
         if size >= 0 and len(content) == size:
             return content
         return content + bytes(self._rest.read(size if size < 0 else size - len(content)))
-
-
-class _Decompressed:
-    """The blocks of an Avro file without their compression, for codecs that Arrow has."""
-
-    def __init__(self, stream: _UpToItsEnd, codec: str, sync: bytes) -> None:
-        self._stream = stream
-        self._codec = codec
-        self._sync = sync
-        self._block = io.BytesIO()
-
-    def read(self, size: int = -1) -> bytes:
-        parts: list[bytes] = []
-        while size != 0:
-            content = self._block.read(size)
-            if not content:
-                content = self._next()
-                if not content:
-                    break
-                self._block = io.BytesIO(content)
-                continue
-            parts.append(content)
-            size -= len(content) if size > 0 else 0
-        return b"".join(parts)
-
-    def _next(self) -> bytes:
-        """The next block: the number of its records, its size, its records and the marker behind them. Empty: there is none."""
-        count = self._varint()
-        if count is None:
-            return b""
-        size = self._varint()
-        content = self._stream.read(size >> 1) if size is not None else b""
-        if size is None or len(content) < size >> 1 or self._stream.read(16) != self._sync:
-            raise Damaged("a block is damaged or cut off")
-        plain = self._plain(content)
-        return _as_varint(count) + _as_varint(len(plain) << 1) + plain + self._sync
-
-    def _plain(self, content: bytes) -> bytes:
-        try:
-            if self._codec == "zstandard":
-                with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as stream:
-                    return bytes(stream.read())
-            packed, checksum = content[:-4], content[-4:]
-            # The block begins with the size of its content, in the form of Protocol Buffers.
-            size = _first_varint(packed)
-            if size > len(packed) * _SNAPPY_RATIO:
-                raise Damaged("a block is damaged")
-            plain = pa.Codec("snappy").decompress(packed, size, asbytes=True)
-        except (OSError, pa.ArrowException) as e:
-            raise Damaged(f"a block cannot be decompressed by {self._codec}: it is damaged or cut off") from e
-        if zlib.crc32(plain).to_bytes(4, "big") != checksum:
-            raise Damaged("a block does not match its checksum: the file is damaged")
-        return bytes(plain)
-
-    def _varint(self) -> int | None:
-        """A number as it is stored, with the sign in its last bit. None: the stream is at its end."""
-        value = shift = 0
-        while byte := self._stream.read(1):
-            value |= (byte[0] & 127) << shift
-            if byte[0] < 128:
-                return value
-            shift += 7
-        return None
-
-
-def _first_varint(content: bytes) -> int:
-    value = shift = 0
-    for byte in content[:10]:
-        value |= (byte & 127) << shift
-        if byte < 128:
-            break
-        shift += 7
-    return value
-
-
-def _as_varint(value: int) -> bytes:
-    content = bytearray()
-    while value > 127:
-        content.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*content, value])

@@ -15,7 +15,6 @@ from itertools import count
 from typing import Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
-import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +24,7 @@ from fastavro.schema import expand_schema
 from pyiceberg.io import FileIO
 from pyroaring import BitMap64, FrozenBitMap64
 
+from lethe.base.avro import block_reader, reader
 from lethe.files.values import ValueKind, Values, ValueType
 from lethe.iceberg.column_path import ELEMENT, ColumnName, Step, any_value, values_at
 from lethe.ingest.avro_format import open_avro
@@ -270,9 +270,9 @@ def _orc(stream: Any) -> Columns:
 
 
 def _avro(stream: Any) -> Columns:
-    rows = sum(block.num_records for block in fastavro.block_reader(stream))
+    rows = sum(block.num_records for block in block_reader(stream))
     stream.seek(0)
-    schema: Any = expand_schema(fastavro.reader(stream).writer_schema)
+    schema: Any = expand_schema(reader(stream).writer_schema)
 
     def parts(name: ColumnName) -> Iterator[Part]:
         stream.seek(0)

@@ -28,7 +28,8 @@ from pyiceberg.transforms import (
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType
 
-from tests.support.tables import delete_by_position, kinds, new_table, revert
+from tests.support.buffer_formats import with_codec
+from tests.support.tables import delete_by_position, kinds, new_table, revert, rows
 
 PART = pa.struct([("x", pa.int64()), ("t", pa.string())])
 NESTED = pa.schema(
@@ -224,6 +225,22 @@ def test_deletes_by_position_apply_in_a_partition_of_nan(catalog: Catalog, kind:
 
     assert (numbers(table), lethe.scan(table).count()) == ([0, 2], 2)
     assert (numbers(table, "p is nan"), lethe.scan(table, filter="p is nan").count()) == ([0, 2], 2)
+
+
+@pytest.mark.parametrize("codec", ["snappy", "zstandard"])
+def test_deletes_apply_whatever_the_codec_of_the_manifests(catalog: Catalog, codec: str) -> None:
+    """Iceberg's Java library writes these with `write.manifest.compression-codec`."""
+    table = new_table(catalog)
+    table.append(rows("A", "A", "B"))
+    (task,) = table.scan().plan_files()
+    delete_by_position(table, {task.file.file_path: [1]}, Record())
+    for path in Path(table.location().removeprefix("file://")).glob("metadata/*.avro"):
+        path.write_bytes(with_codec(path.read_bytes(), codec))
+
+    scan = lethe.scan("lite.air.flights")
+
+    assert scan.to_arrow()["v"].to_pylist() == [0, 2]
+    assert [len(f.deletes) for f in data_files(scan.table, scan.snapshot_id, 2)] == [1]
 
 
 SAME_IN_A_FILE: dict[str, tuple[pa.DataType, Any, Any, str]] = {

@@ -2,7 +2,6 @@
 
 import io
 import json
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -35,7 +34,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tests.support.buffer_formats import columns, compressed, read_one, read_tasks
+from tests.support.buffer_formats import columns, read_one, read_tasks, with_codec
 
 S, L = StringType(), LongType()
 INNER = StructType([StructField("a", L), StructField("b", S)])
@@ -324,34 +323,6 @@ def avro(type_: Any, *values: Any, codec: str = "null", meta: Mapping[str, str] 
     out = io.BytesIO()
     fastavro.writer(out, schema, [{"x": v} for v in values], codec=codec, metadata=dict(meta or {}))
     return out.getvalue()
-
-
-def with_codec(plain: bytes, codec: str) -> bytes:
-    """An Avro file, compressed again block by block."""
-    stream = io.BytesIO(plain)
-    header: Any = fastavro.schemaless_reader(stream, _HEADER, None)
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, _HEADER, {**header, "meta": {**header["meta"], "avro.codec": codec.encode()}})
-    while (count := _number(stream)) is not None:
-        content = stream.read(_number(stream) or 0)
-        assert stream.read(16) == header["sync"]
-        made = (
-            compressed("zstd", content)
-            if codec == "zstandard"
-            else pa.compress(content, "snappy", asbytes=True) + zlib.crc32(content).to_bytes(4, "big")
-        )
-        fastavro.schemaless_writer(out, "long", count)
-        fastavro.schemaless_writer(out, "long", len(made))
-        out.write(made + header["sync"])
-    return out.getvalue()
-
-
-def _number(stream: io.BytesIO) -> int | None:
-    try:
-        found: Any = fastavro.schemaless_reader(stream, "long", None)
-    except EOFError:
-        return None
-    return int(found)
 
 
 @pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz"])

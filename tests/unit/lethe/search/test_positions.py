@@ -1,5 +1,6 @@
 """Where rows lie in a file, by values or keys: every one at the position that Iceberg counts, and no other row."""
 
+import io
 import uuid
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
@@ -17,6 +18,8 @@ from hypothesis import strategies as st
 from lethe.files.values import ValueKind, Values, ValueType, parse_values
 from lethe.search.positions import SearchedFile, Unsure, Wanted, WantedKeys, find, find_keys
 from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from tests.support.buffer_formats import with_codec
 
 
 def a_field(name: str, type_: pa.DataType, field_id: int | None = 1) -> pa.Field:
@@ -118,6 +121,18 @@ def test_rows_are_found_beside_values_that_python_does_not_have(
     column = column.view(search.array.type) if stored == pa.binary() else column.cast(search.array.type)
 
     assert found(written(tmp_path / "f", (a_field("c", search.array.type), column)), it=search) == {"it": [0, 3]}
+
+
+@pytest.mark.parametrize("codec", ["snappy", "zstandard"])
+def test_avro_of_each_codec_is_searched(tmp_path: Path, codec: str) -> None:
+    out = io.BytesIO()
+    fields = [{"name": "name", "type": "string", "field-id": 1}]
+    fastavro.writer(out, {"type": "record", "name": "r", "fields": fields}, [{"name": n} for n in ("a", "b", "a")])
+    (tmp_path / "f").write_bytes(with_codec(out.getvalue(), codec))
+
+    found = find(SearchedFile(PyArrowFileIO(), f"file://{tmp_path}/f", "AVRO"), {"it": texts("a")})
+
+    assert list(found["it"]) == [0, 2]
 
 
 @pytest.mark.parametrize(
