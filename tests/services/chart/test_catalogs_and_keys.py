@@ -11,7 +11,7 @@ from lethe.erasure.record import load_signer
 from lethe.iceberg import catalogs
 from pyiceberg.utils.config import Config
 
-from tests.services.chart.chart import CATALOGS, of_kind, refused, render, secrets_called
+from tests.services.chart.chart import CATALOGS, container, environment, of_kind, refused, render, secrets_called
 
 
 def test_pyiceberg_can_read_the_file_of_a_namespace_without_catalogs(
@@ -84,6 +84,20 @@ def test_the_key_that_signs_erasure_records_is_where_no_pod_of_a_watched_namespa
     assert secrets_called("lethe-signing-key", {}) == []
     own = {"erase": {"signing": {"enabled": True, "create": False}}}
     assert secrets_called("lethe-signing-key", own) == []
+
+
+def test_the_operator_gets_every_key_that_ever_signed() -> None:
+    """It finds them beside the key that signs, under any names."""
+    documents = render({"erase": {"signing": {"enabled": True}}})
+    (deployment,) = of_kind(documents, "Deployment")
+    volumes = {v["name"]: v for v in deployment["spec"]["template"]["spec"]["volumes"]}
+    mounts = {m["mountPath"]: m for m in container(documents)["volumeMounts"]}
+
+    mount = mounts[str(Path(environment(documents)["LETHE_SIGNING_KEY_FILE"]).parent)]
+    assert "subPath" not in mount
+    secret = volumes[mount["name"]]["secret"]
+    assert secret["secretName"] == "lethe-signing-key"
+    assert "items" not in secret  # which would leave out all others
 
 
 def test_a_changed_catalog_restarts_the_operator() -> None:
