@@ -57,8 +57,11 @@ def chart_schema(document: dict[str, Any]) -> str:
         document: The schema as it is.
     """
     shared = model_schema(RunTemplate)["properties"]
+    pods = _outline(shared["podTemplate"])
+    pods["properties"]["spec"]["properties"]["topologySpreadConstraints"] = {"type": "array"}  # only the chart has them
     document["properties"]["runTemplate"]["properties"] |= {
-        name: _values(shared[name]) for name in ("launcher", "driver", "executors")
+        **{name: _values(shared[name]) for name in ("launcher", "driver", "executors")},
+        "podTemplate": pods,
     }
     operations = document["definitions"]["boundary"]["properties"]["operations"]
     operations["items"] = {"enum": [operation.value for operation in AllowedOperation]}
@@ -72,6 +75,16 @@ def _values(field: dict[str, Any]) -> dict[str, Any]:
         properties = {name: _values(inner) for name, inner in field["properties"].items()}
         return {"type": "object", "additionalProperties": False, "properties": properties}
     return {name: field[name] for name in CHECKS if name in field}
+
+
+def _outline(field: dict[str, Any]) -> dict[str, Any]:
+    """Which fields a pod template has: others would have no effect. The API server judges what is in its lists."""
+    if "properties" in field:
+        properties = {name: _outline(inner) for name, inner in field["properties"].items()}
+        return {"type": "object", "additionalProperties": False, "properties": properties}
+    if field.get("maxItems") == 1:
+        return {"type": "array", "maxItems": 1, "items": _outline(field["items"])}
+    return {"type": field["type"]}
 
 
 def version() -> str:

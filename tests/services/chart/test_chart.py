@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from lethe_operator.resources.common import POD_FIELDS
 from lethe_operator.resources.observed import EventsSettings
 from lethe_operator.settings import (
     BackOff,
@@ -64,6 +65,13 @@ def test_what_a_pod_template_may_name_reaches_the_operator() -> None:
 
     assert chart.keys() == lists.keys()
     assert settings.pod_template.model_dump(mode="json", by_alias=True) == allowed
+
+
+def test_the_schema_has_the_fields_of_pods_that_the_operator_copies() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]["runTemplate"]["properties"]
+
+    pod = schema["podTemplate"]["properties"]["spec"]["properties"]
+    assert pod.keys() == {*POD_FIELDS, "volumes", "containers"}
 
 
 def test_numbers_reach_the_operator_as_numbers() -> None:
@@ -162,6 +170,11 @@ KAFKA = {"bootstrap.servers": "kafka:9092"}
         ({"catalogs": {"main": {}}}, "main"),
         ({"runTemplate": {"driver": {"memory": "much"}}}, "memory"),
         ({"runTemplate": {"executor": {}}}, "executor"),
+        ({"runTemplate": {"podTemplate": {"nodeSelector": {"a": "b"}}}}, "nodeSelector"),
+        ({"runTemplate": {"podTemplate": {"spec": {"toleration": []}}}}, "toleration"),
+        ({"runTemplate": {"podTemplate": {"spec": {"runtimeClassName": "gvisor"}}}}, "runtimeClassName"),
+        ({"runTemplate": {"podTemplate": {"spec": {"containers": [{"name": "spark", "envFrom": []}]}}}}, "envFrom"),
+        ({"runTemplate": {"podTemplate": {"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}}}, "containers"),
         ({"resyncSeconds": 0}, "resyncSeconds"),
         ({"idleChecks": {"pointerSeconds": 0}}, "pointerSeconds"),
         ({"idleChecks": {"seconds": 5}}, "seconds"),
