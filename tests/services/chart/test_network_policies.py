@@ -26,7 +26,7 @@ def labels_of(template: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def deployed(component: str) -> Pod:
-    (one,) = of_kind(render({"watchNamespaces": ["lake"]}), "Deployment", component)
+    (one,) = of_kind(render(WARM), "Deployment", component)
     ports = one["spec"]["template"]["spec"]["containers"][0].get("ports", ())
     return Pod(
         one["metadata"]["namespace"],
@@ -43,7 +43,11 @@ def warm_driver_pod() -> Pod:
     return Pod("lake", labels_of(template), {p["name"]: p["containerPort"] for p in ports})
 
 
-WARM: Mapping[str, Any] = {"watchNamespaces": ["lake"], "warmDrivers": {"enabled": True}}
+WARM: Mapping[str, Any] = {
+    "watchNamespaces": ["lake"],
+    "warmDrivers": {"enabled": True},
+    "inlet": {"enabled": True},
+}
 DRIVER = Pod("lake", labels_of(a_job(ALONE)["spec"]["template"]), {})
 SCALED = Pod("lake", labels_of(a_job(WIDE)["spec"]["template"]), {})
 EXECUTOR = Pod("lake", labels_of(pod.executor(RUN, WIDE, RunTemplate(), SETTINGS)), {})
@@ -143,22 +147,22 @@ def test_the_operator_answers_the_kubelet_and_clients_that_may_read_metrics() ->
     assert not may(limited, prometheus, operator, 22)
 
 
-def test_clients_that_may_read_metrics_reach_those_of_committers_and_warm_drivers_and_nothing_else() -> None:
+def test_clients_that_may_read_metrics_reach_those_of_other_pods_and_nothing_else() -> None:
     prometheus, other = Pod("monitoring", {"app": "prometheus"}, {}), Pod("lake", {"app": "x"}, {})
     peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
     limited = policies(WARM, metricsFrom=[peer])
 
-    for target in (deployed("committer"), warm_driver_pod()):
+    for target in (deployed("committer"), deployed("inlet"), warm_driver_pod()):
         assert target.ports == {"metrics": 9090}
         assert may(policies(WARM), other, target, 9090)
         assert (may(limited, prometheus, target, 9090), may(limited, other, target, 9090)) == (True, False)
         assert not may(limited, prometheus, target, DRIVER_PORT)
 
 
-def test_without_metrics_no_pod_reaches_a_committer_or_a_warm_driver() -> None:
+def test_without_metrics_no_pod_reaches_a_committer_an_inlet_or_a_warm_driver() -> None:
     found = policies({**WARM, "metrics": {"enabled": False}})
 
-    for target in (deployed("committer"), warm_driver_pod()):
+    for target in (deployed("committer"), deployed("inlet"), warm_driver_pod()):
         assert not may(found, STRANGER, target, 9090)
 
 
