@@ -15,6 +15,7 @@ import click
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.cli.diagnosis import Finding
+from lethe.cli.main import is_plugin
 from lethe.finding import DatasetTable
 from lethe.iceberg import catalogs
 from lethe.kube import (
@@ -76,11 +77,6 @@ def gateway_options(function: F) -> F:
     ):  # fmt: skip
         option(gather)
     return gather  # type: ignore[return-value]
-
-
-def is_plugin(context: click.Context | None = None) -> bool:
-    """Whether the program was called as `kubectl lethe`."""
-    return ((context or click.get_current_context()).find_root().info_name or "").startswith("kubectl")
 
 
 class ErasingCommand(click.Command):
@@ -272,13 +268,13 @@ def record_of(name: str, folder: Path | None, kubeconfig: Path | None, context_n
             os.environ["PYICEBERG_HOME"] = str(at.local.path)
     full_name = f"{document['metadata']['namespace']}/{name}"
     if dataset := ((document["spec"].get("datasetRef") or {}).get("name")):
-        text = f"restatement/{name} is about one Dataset. Run: lethe erasures verify {dataset} {full_name}"
+        verify = at.place.run(f"erasures verify {dataset} {full_name}")
+        text = f"restatement/{name} is about one Dataset. Run: {verify}"
         raise InputError("NotVerified", text)
     record = ((document.get("status") or {}).get("erasure") or {}).get("record")
     if not record:
-        raise InputError(
-            "NotVerified", f"restatement/{name} has no record yet. `lethe why restatement/{name}` says why."
-        )
+        look = at.place.run(f"why restatement/{name}")
+        raise InputError("NotVerified", f"restatement/{name} has no record yet. This says why: {look}")
     return str(record)
 
 

@@ -17,6 +17,7 @@ import kubernetes.config
 from kubernetes.config.config_exception import ConfigException
 from lethe import local_folder
 from lethe.base.errors import InputError
+from lethe.cli.main import to_copy
 from lethe.contract.kubernetes import GROUP
 from lethe.kube import STRICT, Kube, KubeError, NotFound, ResourceKind, TimeLimits
 from lethe_local.folder import Folder
@@ -163,17 +164,13 @@ def _kubectl(local: Folder | None, choice: Choice) -> str:
     file = local.kubeconfig if local is not None else choice.kubeconfig
     flags = [f"--kubeconfig {_quoted(file)}"] if file else []
     flags += [f"--context {_quoted(choice.context)}"] if choice.context else []
-    flags += [f"-n {choice.namespace}"] if choice.namespace else []
+    flags += [f"-n {_quoted(choice.namespace)}"] if choice.namespace else []
     return " ".join(["kubectl", *flags])
 
 
 def _lethe(choice: Choice) -> str:
     """With {} for the command, because options come after it."""
-    flags = [f"--dir {_quoted(choice.folder)}"] if choice.folder else []
-    flags += [f"--kubeconfig {_quoted(choice.kubeconfig)}"] if choice.kubeconfig else []
-    flags += [f"--context {_quoted(choice.context)}"] if choice.context else []
-    flags += [f"-n {choice.namespace}"] if choice.namespace else []
-    return " ".join(["kubectl lethe" if choice.plugin else "lethe", "{}", *flags])
+    return to_copy(choice.plugin, "{}", choice.folder, choice.kubeconfig, choice.context, choice.namespace)
 
 
 def _quoted(word: Path | str) -> str:

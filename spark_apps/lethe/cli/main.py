@@ -6,6 +6,7 @@ Exit codes: 0 (done), 1 (something failed, or a command that looks for problems 
 
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,20 @@ _RESOURCES: Final = "lethe_kubectl.commands"
 
 _UNAVAILABLE = ("sqlalchemy", "botocore", "urllib3", "requests", "psycopg2", "pyiceberg.exceptions", "socket")
 """The texts of these errors can contain addresses with passwords, or rows: print only the name of the class."""
+
+
+def is_plugin(context: click.Context | None = None) -> bool:
+    """Whether the program was called as `kubectl lethe`."""
+    return ((context or click.get_current_context()).find_root().info_name or "").startswith("kubectl")
+
+
+def to_copy(
+    plugin: bool, command: str, folder: Path | None, kubeconfig: Path | None, context_name: str, namespace: str
+) -> str:
+    """A command with the options that say where Datasets are, as they were given."""
+    given = {"--dir": folder, "--kubeconfig": kubeconfig, "--context": context_name, "-n": namespace}
+    program = PLUGIN if plugin else "lethe"
+    return " ".join([program, command, *(f"{flag} {shlex.quote(str(v))}" for flag, v in given.items() if v)])
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ lethe_kubectl reads the Dataset.
 """
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pyiceberg.table import Table
 from lethe import ledger_store, local_folder
 from lethe.base.errors import InputError
 from lethe.cli.diagnosis import Finding
+from lethe.cli.main import is_plugin, to_copy
 from lethe.finding import DatasetTable, is_dataset
 from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, observe
@@ -120,7 +122,8 @@ def resolved(table: str, batch_column: str | None, where: Mapping[str, Any]) -> 
     except InputError as e:
         if e.reason != "TableNotFound":
             raise
-        text = f"{e.message} The first consolidation creates it: `lethe why dataset/{name}` says what it waits for."
+        look = to_copy(is_plugin(), f"why dataset/{shlex.quote(name)}", **where)
+        text = f"{e.message} The first consolidation creates it: `{look}` says what it waits for."
         raise InputError(e.reason, text) from None
 
 

@@ -80,7 +80,8 @@ def test_a_table_that_is_not_there_yet_is_created_by_the_first_consolidation(loc
 
     assert (refused.exit_code, refused.stdout) == (10, "")
     assert "TableNotFound: catalog local has no table air.young." in refused.stderr
-    assert "The first consolidation creates it: `lethe why dataset/young`" in refused.stderr
+    look = f"lethe why dataset/young --dir {local.folder.path}"
+    assert f"The first consolidation creates it: `{look}`" in refused.stderr
 
 
 def test_a_catalog_that_this_machine_does_not_know_is_an_error_that_says_where_to_add_it(local: LocalApi) -> None:

@@ -235,6 +235,21 @@ def test_the_next_command_of_status_shows_what_failed(lake: LocalApi, restatemen
     assert run(suggested).code == 0
 
 
+def test_errors_of_commands_on_tables_name_commands_that_can_be_run(lake: LocalApi) -> None:
+    """They lead to the same resources."""
+    values = {"identity": "customer", "valuesFrom": {"secretKeyRef": {"name": "erase-s", "key": "values"}}}
+    subject = {"operation": "Erase", "datasetSelector": {}, "subject": values}
+    lake.kube.create(RESTATEMENTS, NAMESPACE, resource("Restatement", "dsr", subject))
+    lake.dataset("young")
+
+    no_table = lake.lethe("batches", "young").output.partition("creates it: `")[2].partition("`")[0]
+    no_record = lake.lethe("erasures", "verify", "restatement/dsr").output.partition("This says why: ")[2].strip()
+    of_dataset = lake.lethe("erasures", "verify", "restatement/fix").output.partition("Run: ")[2].strip()
+
+    assert [run(command).code for command in (no_table, no_record)] == [0, 0], (no_table, no_record)
+    assert "TableNotFound" in run(of_dataset).text, of_dataset
+
+
 def test_an_error_names_a_command_that_can_be_run(lake: LocalApi) -> None:
     lake.kube.patch(DATASETS, NAMESPACE, "flights", {"status": {"vacuum": {"decision": "Later"}}}, "status")
 
