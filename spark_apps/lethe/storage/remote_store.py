@@ -587,10 +587,11 @@ class S3Store(RemoteStore):
         return self._requests.put_locked(uri, content, retention, datetime.now(UTC))
 
     def retained_until(self, uri: str) -> datetime | None:
-        """Ask with one request. None also if the store refuses to tell or has no object locks.
+        """Ask with one request. None also if the store has no object locks.
 
         Raises:
-            StoreError: The store refused a request or did not answer.
+            InputError: `RecordNotRetained`, if the store refuses to say.
+            StoreError: The store did not answer.
         """
         return self._requests.retained_until(uri)
 

@@ -212,14 +212,17 @@ class S3Requests:
         return True
 
     def retained_until(self, uri: str) -> datetime | None:
-        """Ask for the lock of the newest version. None: it has none, or the store answers any 4xx, such as a refusal.
+        """Ask for the lock of the newest version. None: it has none, or the store has no locks.
 
         Raises:
-            StoreError: The store refused a request or did not answer.
+            InputError: RecordNotRetained, if the store refuses to say.
+            StoreError: The store did not answer.
         """
         try:
             answer = self._client().get_object_retention(**_named(uri))
         except (ClientError, BotoCoreError) as e:
+            if code_of(e) in _DENIED:
+                raise not_retained(uri, "the store does not show its lock: grant s3:GetObjectRetention") from None
             if 400 <= _status(e) < 500:
                 return None
             raise store_error_of(uri, e) from None

@@ -11,17 +11,33 @@ import pytest
 from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
+from lethe.base.errors import InputError
 from lethe.base.objects import BufferedObject, ListedObject
 from lethe.storage import object_store
 from lethe.storage.object_store import DENIED, StoreError, open_store
 from lethe.storage.remote_store import S3Store
-from lethe.storage.s3 import ComposedObject, CopySource, PartSizes, Queue
+from lethe.storage.s3 import ComposedObject, CopySource, PartSizes, Queue, S3Requests
 
 PROPERTIES = {"s3.endpoint": "http://127.0.0.1:9", "s3.access-key-id": "a", "s3.secret-access-key": "b"}
 
 
 def test_a_store_is_opened_once_for_the_same_service_and_credentials() -> None:
     assert open_store("s3://lake/a", PROPERTIES) is open_store("s3a://sea/b", dict(PROPERTIES))
+
+
+def test_a_lock_that_may_not_be_seen_is_no_missing_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a record that is there, locked, would be said to have no lock, whenever it is written again."""
+
+    class Refusing:
+        def get_object_retention(self, **_: str) -> None:
+            answer: Any = {"Error": {"Code": "AccessDenied"}, "ResponseMetadata": {"HTTPStatusCode": 403}}
+            raise ClientError(answer, "GetObjectRetention")
+
+    requests = S3Requests(PROPERTIES)
+    monkeypatch.setattr(requests, "_client", lambda *_: Refusing())
+
+    with pytest.raises(InputError, match="grant s3:GetObjectRetention"):
+        requests.retained_until("s3://lake/t/_erasures/r.json")
 
 
 def test_an_object_that_may_not_be_seen_does_not_keep_others_from_being_deleted(
