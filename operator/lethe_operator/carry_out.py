@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from lethe import tracing
 from lethe.base.errors import Verdict
+from lethe.base.short_cache import ShortCache
 from lethe.buffer.digest import BufferDigest, pieces
 from lethe.buffer.layout import BufferedBatch
 from lethe.buffer.promotion import sweep_of
@@ -53,6 +54,8 @@ log = logging.getLogger(__name__)
 
 # After another Dataset took the last place; by then its Job is visible.
 SOON = timedelta(seconds=1)
+# Kubernetes keeps events for an hour, so that of a failure that lasts is always there.
+WARNED_AGAIN_SECONDS: Final = 1800.0
 
 
 # Buffers from which objects are deleted at the same time.
@@ -170,6 +173,8 @@ class Effects:
     sweeps: Sweeps
     entries: Callable[[str], Mapping[str, BatchEntry]]
     """Returns the batches in the ledger of a Dataset, as `namespace/name`, for another thread."""
+    warned: ShortCache[tuple[str, Event], bool]
+    """The warnings about failures that were posted lately, with the UID of the Dataset."""
 
 
 @dataclass
@@ -230,7 +235,8 @@ def carry_out(
     if failed is not None:
         log.warning("%s/%s: %s", namespace, name, failed)
         unshown.append(failed)
-    status.post(kube, namespace, (*actions.events, *started.events, *signed.events), uids)
+    about_failures = _news(effects, dataset, (*started.events, *signed.events), now)
+    status.post(kube, namespace, (*actions.events, *about_failures), uids)
     if actions.sweep and actions.owner is not None:
         entries = effects.entries(dataset.meta.full_name)
         effects.sweeps.begin(BufferSweep(dataset, actions.sweep, entries, actions.owner, _adopted(world), now))
@@ -244,6 +250,17 @@ def carry_out(
     for failure in (*unshown, *failures):
         raise failure
     return started.again
+
+
+def _news(effects: Effects, dataset: Dataset, events: Iterable[Event], now: datetime) -> Iterator[Event]:
+    """All events but warnings that were posted lately: what fails is tried again every minute."""
+    for event in events:
+        if event.warning:
+            key, seconds = (dataset.meta.uid, event), now.timestamp()
+            if effects.warned.get(key, seconds):
+                continue
+            effects.warned.put(key, True, seconds + WARNED_AGAIN_SECONDS)
+        yield event
 
 
 def changes_anything(dataset: Dataset, world: Observation, actions: Actions) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 
 from lethe import tracing
 from lethe.base.errors import Verdict
+from lethe.base.short_cache import ShortCache
 from lethe.buffer.batch_rows import Totals
 from lethe.buffer.digest import BufferDigest
 from lethe.contract.status import DatasetStatus, VacuumPolicyStatus
@@ -83,6 +84,7 @@ class Reconciler:
     lists: IdLists = field(default_factory=IdLists)
     places: VacuumPlaces = field(default_factory=VacuumPlaces)
     sweeps: Sweeps = field(default_factory=Sweeps)
+    warned: ShortCache[tuple[str, Event], bool] = field(default_factory=ShortCache)
     dataset_objects: DatasetObjects = field(default_factory=DatasetObjects)
     versions: RunVersions | None = None
     """None: versions of runs are not compared."""
@@ -199,7 +201,14 @@ class Reconciler:
         self.metrics.show(key.namespace, key.name, status_now, numbers, batches)
         jobs = partial(vacuum_jobs, self.objects)
         effects = Effects(
-            self.kube, self.settings, self.places, jobs, self.dataset_objects, self.sweeps, self.tables.entries
+            self.kube,
+            self.settings,
+            self.places,
+            jobs,
+            self.dataset_objects,
+            self.sweeps,
+            self.tables.entries,
+            self.warned,
         )
         again = carry_out(effects, found.dataset, found.world, actions, now)
         runs_before, runs_now = found.dataset.status.runs or (), status_now.runs or ()

@@ -336,3 +336,19 @@ def test_a_launch_that_fails_gives_its_place_back(tenant: Tenant) -> None:
     assert vacuums(tenant) == ["b"]
     assert "LaunchFailed" in {e["reason"] for e in tenant.cluster.list(EVENTS, "ns")}
     assert len(tenant.cluster.list(DATASETS, "ns")) == 2
+
+
+def test_a_launch_that_fails_again_and_again_is_told_once_in_half_an_hour(tenant: Tenant) -> None:
+    """It is tried every minute: thousands of Datasets without quota would flood the API server with events."""
+    with_tombstones(tenant, ONE, "a")
+    tenant.cluster.refuses = 4
+
+    def told_after(*pauses: timedelta) -> int:
+        for pause in pauses:
+            tenant.wait(pause)
+            with pytest.raises(RequestRefused, match="quota"):
+                tenant.look_at("a")
+        return [e["reason"] for e in tenant.cluster.list(EVENTS, "ns")].count("LaunchFailed")
+
+    assert told_after(*[timedelta(minutes=1)] * 3) == 1
+    assert told_after(timedelta(minutes=31)) == 2
