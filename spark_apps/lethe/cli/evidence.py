@@ -317,7 +317,7 @@ def verify_storage(
                 )
                 continue
             task = bar.add_task(erasure.name, total=len(listed.own))
-            column = storage_check.SearchedColumn(field_id, opened.table.schema().find_column_name(field_id) or "")
+            column = storage_check.SearchedColumn.of(opened.table, field_id)
             rows = storage_check.files_with_batches(
                 listed, column, erasure.result.batch_ids, partial(bar.advance, task)
             )

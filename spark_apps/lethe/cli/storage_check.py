@@ -32,6 +32,7 @@ from pyarrow import orc
 from pyiceberg.conversions import to_bytes
 from pyiceberg.expressions.literals import StringLiteral
 from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.table import Table
 from pyiceberg.types import (
     BooleanType,
     DateType,
@@ -57,6 +58,7 @@ from lethe.files.values import micros_of
 from lethe.iceberg.locations import of_this_table
 from lethe.ingest.avro_format import open_avro
 from lethe.ingest.exact_values import is_list
+from lethe.ingest.schema_fit import field_ids
 from lethe.search.object_versions import Storage, VersionsDenied, open_storage
 from lethe.storage.object_store import open_store
 from lethe.storage.vended import of_table
@@ -372,24 +374,21 @@ def holds(path: str, content: bytes, values: SearchedValues) -> bool:
     return values.are_in(path.encode("utf-8", "surrogateescape")) or any(values.are_in(part) for part in parts(content))
 
 
-def holds_batch(stream: BinaryIO, column: str, field_id: int, batch_ids: Collection[str]) -> bool:
+def holds_batch(stream: BinaryIO, column: "SearchedColumn", batch_ids: Collection[str]) -> bool:
     """Whether a data file has a row of one of these batches. Other objects have none.
 
     Raises:
         UnsearchableContent: The file is encrypted, or its rows cannot be read.
-
-    Args:
-        column: The name of the batch column, for files without field ids.
     """
     start = stream.read(4)
     stream.seek(0)
     id_array = pa.array(sorted(frozenset(batch_ids)), pa.large_string())
     if start == b"PAR1":
-        columns = _reading(lambda: list(_ids_in_parquet(stream, column, field_id, id_array)))
+        columns = _reading(lambda: list(_ids_in_parquet(stream, column, id_array)))
     elif start[:3] == b"ORC":
-        columns = _reading(lambda: list(_ids_in_orc(stream, column, field_id)))
+        columns = _reading(lambda: list(_ids_in_orc(stream, column)))
     elif start == b"Obj\x01":
-        columns = _reading(lambda: list(_ids_in_avro(stream, column, field_id)))
+        columns = _reading(lambda: list(_ids_in_avro(stream, column)))
     elif start == b"PARE":
         raise UnsearchableContent("it is encrypted")
     else:
@@ -554,39 +553,39 @@ def _inflated(content: bytes, codec: str) -> bytes:
         return _limited(stream)
 
 
-def _ids_in_parquet(stream: BinaryIO, column: str, field_id: int, id_array: pa.Array) -> Iterator[pa.Array]:
+def _ids_in_parquet(stream: BinaryIO, column: "SearchedColumn", id_array: pa.Array) -> Iterator[pa.Array]:
     file = pq.ParquetFile(pa.PythonFile(stream, mode="r"))
-    ids = {f.name: _id_of((f.metadata or {}).get(b"PARQUET:field_id")) for f in file.schema_arrow}
-    if (name := _named(ids, column, field_id)) is None:
-        return
-    indexes = [i for i in range(file.metadata.num_columns) if file.metadata.schema.column(i).path == name]
-    if len(indexes) != 1:  # a column named `a.b` has the same path as the field `b` of `a`
-        raise UnsearchableContent("several of its columns have the name of the batch column")
-    (column_index,) = indexes
-    for group in range(file.metadata.num_row_groups):
-        statistics = file.metadata.row_group(group).column(column_index).statistics
-        has_bounds = statistics is not None and statistics.has_min_max and isinstance(statistics.min, str)
-        if has_bounds and not any(statistics.min <= i <= statistics.max for i in id_array.to_pylist()):
-            continue
-        yield from file.read_row_group(group, columns=[name]).column(0).chunks
+    for name in column.names_in(
+        {f.name: _id_of((f.metadata or {}).get(b"PARQUET:field_id")) for f in file.schema_arrow}
+    ):
+        indexes = [i for i in range(file.metadata.num_columns) if file.metadata.schema.column(i).path == name]
+        if len(indexes) != 1:  # a column named `a.b` has the same path as the field `b` of `a`
+            raise UnsearchableContent("several of its columns have the name of the batch column")
+        (column_index,) = indexes
+        for group in range(file.metadata.num_row_groups):
+            statistics = file.metadata.row_group(group).column(column_index).statistics
+            has_bounds = statistics is not None and statistics.has_min_max and isinstance(statistics.min, str)
+            if has_bounds and not any(statistics.min <= i <= statistics.max for i in id_array.to_pylist()):
+                continue
+            yield from file.read_row_group(group, columns=[name]).column(0).chunks
 
 
-def _ids_in_orc(stream: BinaryIO, column: str, field_id: int) -> Iterator[pa.Array]:
+def _ids_in_orc(stream: BinaryIO, column: "SearchedColumn") -> Iterator[pa.Array]:
     file = orc.ORCFile(io.BytesIO(stream.read()))
-    name = _named({f.name: _id_of((f.metadata or {}).get(b"iceberg.id")) for f in file.schema}, column, field_id)
-    for stripe in range(file.nstripes if name is not None else 0):
-        yield file.read_stripe(stripe, columns=[name]).column(0)
+    for name in column.names_in({f.name: _id_of((f.metadata or {}).get(b"iceberg.id")) for f in file.schema}):
+        for stripe in range(file.nstripes):
+            yield file.read_stripe(stripe, columns=[name]).column(0)
 
 
-def _ids_in_avro(stream: BinaryIO, column: str, field_id: int) -> Iterator[pa.Array]:
+def _ids_in_avro(stream: BinaryIO, column: "SearchedColumn") -> Iterator[pa.Array]:
     schema: Any = reader(stream).writer_schema
     fields = schema.get("fields") if isinstance(schema, dict) else None
     # Fields of manifests have ids of their own, which may be that of the batch column.
     texts = [f for f in fields or () if _holds_text(f["type"])]
-    name = _named({str(f["name"]): _id_of(f.get("field-id")) for f in texts}, column, field_id)
-    stream.seek(0)
-    for rows in open_avro(stream, pa.schema([]), name).tables if name is not None else ():
-        yield from rows.column(0).chunks
+    for name in column.names_in({str(f["name"]): _id_of(f.get("field-id")) for f in texts}):
+        stream.seek(0)
+        for rows in open_avro(stream, pa.schema([]), name).tables:
+            yield from rows.column(0).chunks
 
 
 def _holds_text(kind: Any) -> bool:
@@ -598,17 +597,6 @@ def _holds_text(kind: Any) -> bool:
 
 def _id_of(stored: Any) -> int | None:
     return int(stored) if stored is not None else None
-
-
-def _named(ids: Mapping[str, int | None], column: str, field_id: int) -> str | None:
-    """The name of the batch column in a file: by its field id, which stays when a column is renamed. None: it has none.
-
-    Args:
-        ids: The field ids of the file's columns, by name; None: the file does not say it.
-        column: The current name, for a file without field ids.
-    """
-    name = next((n for n, i in ids.items() if i == field_id), None)
-    return name or (column if column in ids and ids[column] is None else None)
 
 
 def _scalars(value: Any) -> Iterator[Any]:
@@ -652,8 +640,24 @@ class SearchedColumn:
     """The batch column to search for erased batches."""
 
     field_id: int
-    name: str
-    """Finds it in files without field ids."""
+    names: frozenset[str]
+    """Those that it has or had: they find it in files without field ids."""
+
+    @classmethod
+    def of(cls, table: Table, field_id: int) -> "SearchedColumn":
+        """The column with this field id, by all of its names."""
+        names = {s.find_column_name(field_id) for s in table.schemas().values()}
+        names |= {name for (name, *_), i in (field_ids(table.properties) or {}).items() if i == field_id}
+        return cls(field_id, frozenset(n for n in names if n is not None))
+
+    def names_in(self, ids: Mapping[str, int | None]) -> list[str]:
+        """The names of the columns of a file that may be it: by its field id, which stays when it is renamed, or by its names.
+
+        Args:
+            ids: The field ids of the file's columns, by name; None: the file does not say it.
+        """
+        by_id = [name for name, i in ids.items() if i == self.field_id]
+        return by_id or [name for name, i in ids.items() if i is None and name in self.names]
 
 
 @dataclass(frozen=True)
@@ -764,7 +768,7 @@ class BatchWork(ObjectWork):
         """See `ObjectWork`. A text: why it cannot be searched."""
         del path
         try:
-            return holds_batch(stream, self.column.name, self.column.field_id, self.batch_ids)
+            return holds_batch(stream, self.column, self.batch_ids)
         except UnsearchableContent as e:
             return str(e)
 

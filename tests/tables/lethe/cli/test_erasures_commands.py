@@ -209,6 +209,14 @@ def in_other_formats(erased: Erased) -> None:
     shutil.copy(erased.bin, data / "_temporary.bak")
 
 
+def before_it_was_renamed(erased: Erased) -> None:
+    without_field_ids(erased)
+    with erased.kept.table.transaction() as change:
+        change.set_properties({"lethe.batch-column-id": "2"})
+    with erased.kept.table.update_schema() as columns:
+        columns.rename_column("batch_id", "load")
+
+
 CAME_BACK: dict[str, tuple[Callable[[Erased], object], dict[str, str]]] = {
     "out of a backup, so no snapshot names it": (
         lambda erased: shutil.move(erased.bin, erased.removed),
@@ -216,6 +224,10 @@ CAME_BACK: dict[str, tuple[Callable[[Erased], object], dict[str, str]]] = {
     ),
     "in another file": (lambda erased: erased.kept.append("A", "B"), {"BatchIsThere": "1 data files"}),
     "in a file without field ids, of another engine": (without_field_ids, {"BatchIsThere": "1 data files"}),
+    "in such a file, from before the batch column was renamed": (
+        before_it_was_renamed,
+        {"BatchIsThere": "1 data files"},
+    ),
     "in any format and under any name": (in_other_formats, {"BatchIsThere": "3 data files"}),
 }
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import LedgerError
 from lethe.buffer.promotion import StageNote, WrittenBatch
-from lethe.cli.storage_check import UnsearchableContent, holds_batch
+from lethe.cli.storage_check import SearchedColumn, UnsearchableContent, holds_batch
 from lethe.contract.result import Progress
 from lethe.contract.run import RunKind
 from lethe.erasure.progress import Writer
@@ -194,7 +194,7 @@ def test_a_field_with_the_path_of_the_batch_column_says_nothing_of_its_batches()
 
     assert content(sink.getvalue()) == StrayContent(of_table=True)
     with pytest.raises(UnsearchableContent, match="several"):
-        holds_batch(io.BytesIO(sink.getvalue()), "load.id", FIELD, ["A"])
+        holds_batch(io.BytesIO(sink.getvalue()), SearchedColumn(FIELD, frozenset(["load.id"])), ["A"])
 
 
 def published(folder: Path, note: bytes) -> dict[str, BatchEntry]:
