@@ -67,18 +67,18 @@ class Plugin(BasePlugin):
 
 def _write_changes(folder: Path, table: str, batch_column: str, since: int | None) -> None:
     now = scan(table)
-    until = now.snapshot_id
     batches: set[str | None] = set()
     changes: tuple[Which, ...] = ("appended", "deleted")
-    if since is not None and until is not None:
+    if since is not None and now.snapshot_id is not None:
         for change in changes:
-            increment = scan(table, since=since, until=until, rows=change, columns=[batch_column])
+            # The same state of the table, with its columns of now. Those of its snapshot may be older.
+            increment = scan(now.table, since=since, rows=change, columns=[batch_column])
             for rows in increment.to_batches():
                 batches.update(rows.column(0).unique().to_pylist())
-        now = scan(table, snapshot_id=until, filter=_of(batch_column, batches))
+        now = now.filter(_of(batch_column, batches))
     _write(folder / "rows.parquet", now)
     pq.write_table(pa.table({"batch_id": sorted(batches, key=str)}, _BATCHES), folder / "batches.parquet")
-    pq.write_table(pa.table({"snapshot_id": [until]}, _SNAPSHOT), folder / "snapshot.parquet")
+    pq.write_table(pa.table({"snapshot_id": [now.snapshot_id]}, _SNAPSHOT), folder / "snapshot.parquet")
 
 
 def _of(batch_column: str, batches: set[str | None]) -> BooleanExpression:
