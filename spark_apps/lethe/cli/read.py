@@ -155,7 +155,7 @@ def _show(rows: Scan, limit: int, by_default: bool) -> None:
         table = rows.limit(limit + 1 if by_default else limit).to_reader().read_all()
     print_table(
         table.column_names,
-        ([_cell(v) for v in row.values()] for row in table.slice(0, limit).to_pylist()),
+        ([_cell(v) for v in row.values()] for row in _rows_of(table.slice(0, limit))),
         [f.name for f in table.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)],
         styles={},
     )
@@ -166,7 +166,7 @@ def _show(rows: Scan, limit: int, by_default: bool) -> None:
 def _text(form: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch], file: IO[str]) -> None:
     if form == "json":
         for batch in batches:
-            for row in batch.to_pylist():
+            for row in _rows_of(batch):
                 try:
                     file.write(json.dumps(row, ensure_ascii=False, default=_json, allow_nan=False) + "\n")
                 except ValueError:
@@ -174,9 +174,29 @@ def _text(form: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch], file:
                     raise InputError("NotInFormat", text) from None
         return
     lines = csv.writer(file, lineterminator="\n")
+    quoted = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
     lines.writerow(schema.names)
     for batch in batches:
-        lines.writerows([_field(v) for v in row.values()] for row in batch.to_pylist())
+        for row in _rows_of(batch):
+            fields = [_field(v) for v in row.values()]
+            # Python quotes no other end of a line than its own, and readers take each for one.
+            (quoted if any("\r" in f for f in fields) else lines).writerow(fields)
+
+
+def _rows_of(rows: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
+    """The rows in Python's types.
+
+    Raises:
+        InputError: `NotInFormat`, if Python does not have a time.
+    """
+    try:
+        return list(rows.to_pylist())
+    except (ValueError, OverflowError):  # its text may contain the time
+        text = (
+            "a row has a time outside of the years 1 to 9999, or one with nanoseconds, which is not written as text. Use "
+            "--format parquet."
+        )
+        raise InputError("NotInFormat", text) from None
 
 
 def _field(value: Any) -> Any:

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -40,6 +40,33 @@ def test_csv_is_what_a_csv_reader_reads(flights: Kept, lethe: Lethe) -> None:
     found = list(csv.DictReader(io.StringIO(lethe("read", NAME, "--format", "csv").output)))
 
     assert found == [{"v": "0", "batch_id": 'quoted "A", with a comma'}, {"v": "1", "batch_id": "B"}]
+
+
+def test_csv_keeps_the_end_of_a_line_within_a_text(flights: Kept, lethe: Lethe) -> None:
+    flights.append("A\rB", "C\nD")
+
+    written = io.StringIO(lethe("read", NAME, "--format", "csv").output, newline="")
+
+    assert list(csv.reader(written)) == [["v", "batch_id"], ["0", "A\rB"], ["1", "C\nD"]]
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "table"])
+def test_a_time_that_python_does_not_have_is_refused_in_text(
+    catalog: Catalog, lethe: Lethe, tmp_path: Path, form: str
+) -> None:
+    """Such as the date `infinity` of PostgreSQL, which other engines write."""
+    rows = pa.table({"day": pa.array([2_932_897], pa.int32()).cast(pa.date32())})
+    table = catalog.create_table("air.odd", rows.schema)
+    table.append(pa.table({"day": [date(2026, 3, 1)]}))
+    (task,) = table.scan().plan_files()
+    file = task.file.file_path.removeprefix("file://")
+    pq.write_table(rows.cast(pq.read_schema(file)), file)
+
+    refused = lethe("read", "lite.air.odd", "--format", form)
+
+    assert (refused.exit_code, "lethe: NotInFormat: a row has a time" in refused.output) == (10, True), refused.output
+    whole = lethe("read", "lite.air.odd", "--format", "parquet", "--output", tmp_path / "out")
+    assert (whole.exit_code, pq.read_table(tmp_path / "out").num_rows) == (0, 1)
 
 
 def test_parquet_goes_into_a_file(flights: Kept, lethe: Lethe, tmp_path: Path) -> None:
