@@ -451,14 +451,19 @@ class Reading:
                 fragment = self._promising(fragment, physical, fields_of_file)
             names = [physical.names[n] for n in projection.needed]
             position = 0
-            for rows in ds.Scanner.from_fragment(fragment, schema=physical, columns=names).to_batches():
-                begin, position = position, position + rows.num_rows
-                left = rows if deleted is None else _without(rows, begin, deleted)
-                batch = projection(left) if left.num_rows else left
-                if batch.num_rows and not self.condition.is_always_true:
-                    batch = batch.filter(self.condition.true_in(batch))
-                if batch.num_rows:
-                    yield batch
+            try:
+                for rows in ds.Scanner.from_fragment(fragment, schema=physical, columns=names).to_batches():
+                    begin, position = position, position + rows.num_rows
+                    left = rows if deleted is None else _without(rows, begin, deleted)
+                    batch = projection(left) if left.num_rows else left
+                    if batch.num_rows and not self.condition.is_always_true:
+                        batch = batch.filter(self.condition.true_in(batch))
+                    if batch.num_rows:
+                        yield batch
+            except pa.ArrowInvalid:  # its text may contain a value
+                name = without_values(file.file_path)
+                text = f"the data file {name} has a value that cannot be read here. Use lethe_spark.read."
+                raise InputError("UnreadableFile", text) from None
 
     def _format(self, file: DataFile) -> ds.FileFormat:
         match file.file_format:

@@ -9,6 +9,7 @@ from typing import Any
 
 import lethe
 import pyarrow as pa
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError
@@ -16,7 +17,9 @@ from lethe.iceberg.facts import data_files
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
+from pyiceberg.table.name_mapping import create_mapping_from_schema
 from pyiceberg.transforms import (
     DayTransform,
     HourTransform,
@@ -241,6 +244,30 @@ def test_deletes_apply_whatever_the_codec_of_the_manifests(catalog: Catalog, cod
 
     assert scan.to_arrow()["v"].to_pylist() == [0, 2]
     assert [len(f.deletes) for f in data_files(scan.table, scan.snapshot_id, 2)] == [1]
+
+
+def test_a_file_with_a_value_that_arrow_does_not_have_is_named(catalog: Catalog) -> None:
+    """Arrow has times of ORC as nanoseconds, and so none of this year."""
+    schema = pa.schema([("t", pa.timestamp("us")), ("batch_id", pa.string())])
+    table = new_table(catalog, "air.orc", schema)
+    with table.transaction() as change:
+        change.set_properties(
+            {"schema.name-mapping.default": create_mapping_from_schema(table.schema()).model_dump_json()}
+        )
+    written = pa.table({"t": [datetime(9999, 12, 31)], "batch_id": ["A"]}).cast(schema)  # noqa: DTZ001
+    (file,) = _dataframe_to_data_files(table.metadata, written, table.io)
+    orc.write_table(written, file.file_path.removeprefix("file://"))
+    file[2] = FileFormat.ORC
+    with table.transaction() as change, change.update_snapshot().fast_append() as append:
+        append.append_data_file(file)
+
+    with pytest.raises(
+        InputError, match=f"the data file {file.file_path} has a value that cannot be read here"
+    ) as refused:
+        lethe.scan(table).to_arrow()
+
+    assert refused.value.reason == "UnreadableFile"
+    assert lethe.scan(table, columns=["batch_id"]).to_arrow().to_pylist() == [{"batch_id": "A"}]
 
 
 SAME_IN_A_FILE: dict[str, tuple[pa.DataType, Any, Any, str]] = {
