@@ -24,7 +24,7 @@ from lethe.ingest.buffer_files import (
 )
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.exact_values import as_column
-from lethe.ingest.schema_fit import of_unknown_type, plan_evolution, unknown_type
+from lethe.ingest.schema_fit import of_unknown_type, plan_evolution, unknown_type, with_stored_type
 
 
 @dataclass(frozen=True)
@@ -56,18 +56,17 @@ def columns_of(schema: Schema) -> pa.Schema:
         InputError: `UnsupportedColumn`.
     """
     columns = []
-    for column in with_unknown_types(schema.as_arrow(), schema):
+    for column in with_unknown_types(pa.schema([f.remove_metadata() for f in schema.as_arrow()]), schema):
         if unknown_type(column) is not None:
             columns.append(column)
             continue
-        fixed = pa.types.is_fixed_size_binary(column.type)
-        type_ = pa.binary() if fixed else as_column(column.type, keep_required=True)
+        type_ = as_column(column.type, of_table=True)
         if type_ is None:
             raise InputError(
                 "UnsupportedColumn",
                 f"the table has a column {column.name} of type {column.type}, which cannot be checked here",
             )
-        columns.append(pa.field(column.name, type_, column.nullable))
+        columns.append(column.with_type(type_))
     return pa.schema(columns)
 
 
@@ -75,12 +74,16 @@ def with_unknown_types(columns: pa.Schema, schema: Schema) -> pa.Schema:
     """The columns of a table, those with types that Lethe does not know as `of_unknown_type` makes them.
 
     Args:
-        columns: Of the same table.
+        columns: Of the same table. Others say which values they hold, where their types in Arrow do not (`with_stored_type`).
     """
-    unknown = unknown_columns(schema)
-    required = {f.name: is_required(f) for f in schema.fields}
+    unknown, fields = unknown_columns(schema), {f.name: f for f in schema.fields}
     return pa.schema(
-        [of_unknown_type(f.name, unknown[f.name], required[f.name]) if f.name in unknown else f for f in columns]
+        [
+            of_unknown_type(f.name, unknown[f.name], is_required(fields[f.name]))
+            if f.name in unknown
+            else with_stored_type(f, fields[f.name])
+            for f in columns
+        ]
     )
 
 

@@ -137,12 +137,15 @@ def promotes(table: pa.DataType, wider: pa.DataType) -> bool:
     return (table, wider) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
 
 
-def as_column(t: pa.DataType, keep_required: bool = False) -> pa.DataType | None:
+def as_column(t: pa.DataType, of_table: bool = False) -> pa.DataType | None:
     """The column type of a table that fits every value of type `t`; None: there is none.
 
     Args:
-        keep_required: Nested fields that are not nullable stay so. False: all are nullable.
+        of_table: `t` is the type of a column of a table: nested fields that are not nullable stay so, and UUIDs are texts, as for
+            Spark. False: it is that of a file, and all nested fields are nullable.
     """
+    if of_table and isinstance(t, pa.UuidType):
+        return pa.string()
     t = plain_type(t)
     if is_text(t):
         return pa.string()
@@ -153,20 +156,20 @@ def as_column(t: pa.DataType, keep_required: bool = False) -> pa.DataType | None
     if pa.types.is_decimal(t):
         return pa.decimal128(t.precision, t.scale) if t.precision <= 38 and t.scale >= 0 else None
     if pa.types.is_struct(t):
-        fields = [_as_field(f.name, f, keep_required) for f in t]
+        fields = [_as_field(f.name, f, of_table) for f in t]
         return pa.struct(fields) if fields and all(fields) else None  # a table's struct has fields
     if is_list(t):
-        element = _as_field("element", t.value_field, keep_required)
+        element = _as_field("element", t.value_field, of_table)
         return element and pa.list_(element)
     if pa.types.is_map(t):
-        key, item = as_column(t.key_type, keep_required), _as_field("value", t.item_field, keep_required)
+        key, item = as_column(t.key_type, of_table), _as_field("value", t.item_field, of_table)
         return pa.map_(key, item) if key and item else None
     return _COLUMN.get(t)
 
 
-def _as_field(name: str, field: pa.Field, keep_required: bool) -> pa.Field | None:
-    column = as_column(field.type, keep_required)
-    return column and pa.field(name, column, field.nullable or not keep_required)
+def _as_field(name: str, field: pa.Field, of_table: bool) -> pa.Field | None:
+    column = as_column(field.type, of_table)
+    return column and pa.field(name, column, field.nullable or not of_table)
 
 
 def is_text(t: pa.DataType) -> bool:

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from math import isinf
 from typing import Any, Final
 from urllib.parse import quote_plus, unquote
@@ -21,12 +21,34 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField, create_mapping_from_schema, parse_mapping_from_json
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import BinaryType, StringType
+from pyiceberg.types import (
+    BinaryType,
+    FixedType,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    UUIDType,
+)
 
 from lethe.base.errors import InputError
 from lethe.iceberg.column_path import ColumnName, path_of, paths_of, values_at
 from lethe.ingest.buffer_store import BadFile, FileTask
-from lethe.ingest.exact_values import Flaw, as_column, exact, fits, is_too_fine, kind_of, mismatch, promotes, shown
+from lethe.ingest.exact_values import (
+    Flaw,
+    as_column,
+    exact,
+    first_flaw,
+    fits,
+    is_too_fine,
+    kind_of,
+    mismatch,
+    nested,
+    promotes,
+    shown,
+)
 from lethe.ingest.text_blocks import OpenedFile
 from lethe.uri import NAME_BYTES
 
@@ -40,6 +62,9 @@ _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 OPTION = "spec.schemaEvolution: AddColumns"
 UNKNOWN_TYPE = b"lethe.type"
 """The metadata key of a column whose value is the column's type in the table, which Lethe does not know."""
+_STORED_TYPE: Final = b"lethe.stored-type"
+"""The metadata key of a column whose value is the column in the table (`with_stored_type`)."""
+_UUID: Final = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 RESERVED = frozenset(
     {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number", "_lethe_error"}
 )
@@ -381,6 +406,44 @@ def unknown_type(column: pa.Field) -> str | None:
     return None if kind is None else bytes(kind).decode()
 
 
+def with_stored_type(column: pa.Field, field: NestedField) -> pa.Field:
+    """A column of a table that remembers its type there, if it holds fewer values than the one in Arrow.
+
+    These are bytes of a fixed length and UUIDs, which are any bytes and any texts for Spark.
+    """
+    parts = paths_of(Schema(field))
+    if not any(isinstance(part.type, (FixedType, UUIDType)) for part in parts):
+        return column
+    return column.with_metadata({_STORED_TYPE: field.model_dump_json()})
+
+
+@lru_cache(1000)
+def _stored_type(text: bytes) -> IcebergType:
+    return NestedField.model_validate_json(text).field_type
+
+
+def _stored_problem(values: pa.Array, kind: IcebergType, path: str) -> tuple[str, str] | None:
+    """The path of a value that a column of this type cannot hold, and why; None: it holds all."""
+    inner: tuple[NestedField, ...] = ()
+    match kind:
+        case StructType(fields=inner):
+            pass
+        case ListType():
+            inner = (kind.element_field,)
+        case MapType():
+            inner = (kind.key_field, kind.value_field)
+        case FixedType() if pc.any(pc.not_equal(pc.binary_length(values), len(kind))).as_py():
+            return path, f"holds bytes of another length than {len(kind)}"
+        case UUIDType() if not pc.all(pc.match_substring_regex(values, _UUID), min_count=0).as_py():
+            return path, "holds a text that is not a UUID"
+    parts = nested(values, values.type) if inner else ()
+    found = (
+        _stored_problem(part, f.field_type, f"{path}.{name}")
+        for f, (name, _, part, _) in zip(inner, parts, strict=True)
+    )
+    return next((problem for problem in found if problem is not None), None)
+
+
 def known_columns(columns: pa.Schema) -> pa.Schema:
     """The columns of a table whose types are known: those of which rows are written."""
     return pa.schema([f for f in columns if unknown_type(f) is None])
@@ -541,6 +604,11 @@ class Fitting:
             BadValue: A value that cannot be stored exactly.
         """
         converted = exact(values, field.with_nullable(field.name not in self.required), self.finite)
+        stored = (field.metadata or {}).get(_STORED_TYPE)
+        if stored is not None and not isinstance(converted, Flaw):
+            problem = partial(_stored_problem, kind=_stored_type(stored), path=field.name)
+            if any(problem(chunk) for chunk in converted.chunks):
+                converted = first_flaw(converted, problem)
         if isinstance(converted, Flaw):
             raise BadValue(converted)
         return converted

@@ -1,10 +1,12 @@
 """Another engine adds columns of types that Lethe does not read or write. Batches go on, and later all is well without them."""
 
+import io
 import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import lethe
 import lethe_spark
@@ -19,6 +21,7 @@ from lethe.contract.run import BufferRef, CreateTable, TableRef
 from lethe.contract.settings import Deletes, FileFormat
 from lethe.files.bounds import partitions_of_batches
 from lethe.processor import processor_seconds
+from pyiceberg.types import FixedType, PrimitiveType, UUIDType
 from pyspark.sql import SparkSession
 
 from tests.spark.parameters import pairs, some, tuples
@@ -173,6 +176,33 @@ def test_a_required_column_of_such_a_type_stops_batches_and_names_itself(spark: 
         story.consolidate("A")
 
     assert refused.value.reason == "UnknownType"
+
+
+UUID_TEXT = "0f4b5f0a-0000-4000-8000-000000000001"
+NARROW: dict[str, tuple[PrimitiveType, Any, Any, Any, str]] = {
+    "uuid": (UUIDType(), UUID_TEXT, "7", UUID(UUID_TEXT), "row 0: column c holds a text that is not a UUID"),
+    "fixed": (FixedType(3), b"abc", b"abcd", b"abc", "row 0: column c holds bytes of another length than 3"),
+}
+
+
+@pytest.mark.parametrize(("kind", "good", "bad", "stored", "said"), NARROW.values(), ids=NARROW)
+def test_a_value_that_fits_only_the_type_of_spark_refuses_its_batch(
+    spark: SparkSession, lake: Lake, kind: PrimitiveType, good: Any, bad: Any, stored: Any, said: str
+) -> None:
+    """Iceberg's writers fail at it, in each run again."""
+    story = Story.begin(spark, lake).filled("A")
+    with story.table().update_schema() as columns:
+        columns.add_column("c", kind)
+    for batch, value in (("B", good), ("C", bad)):
+        out = io.BytesIO()
+        pq.write_table(pa.table({"v": [1], "day": pa.array([1], pa.int32()), "c": [value]}), out)
+        story.put_file(batch, out.getvalue())
+
+    result = story.consolidate("B", "C")
+
+    (refused,) = result.refused
+    assert (result.batches_promoted, refused.batch_id, said in refused.message) == (1, "C", True), refused.message
+    assert lethe.scan(story.full_name, filter="batch_id = 'B'").to_arrow()["c"].to_pylist() == [stored]
 
 
 # --- thousands of columns --------------------------------------------------------------------------------------------

@@ -16,14 +16,37 @@ from lethe.ingest import change_rows
 from lethe.ingest.buffer_files import COLUMNS_WANTED, FileOutcome, Reader, ReadSettings, decode_columns, encode_columns
 from lethe.ingest.buffer_store import BadFile, FileTask
 from lethe.ingest.change_rows import Keyed, decoded, encoded
+from lethe.ingest.checking import columns_of
 from lethe.ingest.exact_values import as_column, fits, promotes
-from lethe.ingest.schema_fit import Fits, Fitting, Lacks, Misfit, Rules, compare, path_columns, plan_evolution, too_long
+from lethe.ingest.schema_fit import (
+    Fits,
+    Fitting,
+    Lacks,
+    Misfit,
+    Piece,
+    Rules,
+    compare,
+    path_columns,
+    plan_evolution,
+    too_long,
+)
 from lethe.search.columns import key_columns
 from lethe_spark.ingest import as_columns
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DateType, DecimalType, DoubleType, ListType, LongType, NestedField, StringType
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    UUIDType,
+)
 from pyiceberg.types import StructType as IcebergStruct
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -470,3 +493,37 @@ def test_a_key_may_be_a_field_of_a_struct_in_every_format_that_has_structs(tmp_p
     assert judged.num_rows == 2
     with pytest.raises(BadFile, match=r"column customer\.id, one of spec\.replacement\.keyColumns, holds nulls"):
         keyed["A"].parted(pa.table({"v": [1], "customer": pa.array([None], kind)}), reader.fitting)
+
+
+UUID_TEXT = "0f4b5f0a-0000-4000-8000-000000000001"
+NARROW = Schema(
+    NestedField(1, "u", UUIDType()),
+    NestedField(2, "f", FixedType(3)),
+    NestedField(3, "l", ListType(4, UUIDType(), element_required=False)),
+    NestedField(5, "m", MapType(6, StringType(), 7, IcebergStruct(NestedField(8, "f", FixedType(3))))),
+    NestedField(9, "batch_id", StringType()),
+)
+NOT_STORED: list[tuple[str, Any, str]] = [
+    ("u", "7", "row 1: column u holds a text that is not a UUID"),
+    ("u", f"{UUID_TEXT}\n", "row 1: column u holds a text that is not a UUID"),
+    ("f", b"abcd", "row 1: column f holds bytes of another length than 3"),
+    ("f", b"", "row 1: column f holds bytes of another length than 3"),
+    ("l", [UUID_TEXT, "7"], "row 1: column l.element holds a text that is not a UUID"),
+    ("m", [("k", {"f": b"a"})], "row 1: column m.value.f holds bytes of another length than 3"),
+]
+
+
+@pytest.mark.parametrize(("column", "value", "said"), NOT_STORED, ids=[repr(value) for _, value, _ in NOT_STORED])
+def test_values_that_the_column_of_a_table_cannot_hold_are_refused(column: str, value: Any, said: str) -> None:
+    """UUIDs are texts for Spark, and bytes of a fixed length are any bytes. Iceberg's writers fail at other values."""
+    reader = Reader(columns_of(NARROW), ReadSettings("batch_id", {}))
+    good = {"u": UUID_TEXT, "f": b"abc", "l": [UUID_TEXT.upper(), None], "m": [("k", {"f": b"abc"})]}
+
+    def fitted(second: dict[str, Any]) -> pa.Table:
+        columns = {n: pa.array([good[n], second[n], None], reader.target.field(n).type) for n in good}
+        return reader.fitting.fitted([Piece(FileTask("A", "f", 0), pa.table(columns))])
+
+    assert fitted(good).num_rows == 3
+    with pytest.raises(BadFile) as refused:
+        fitted({**good, column: value})
+    assert refused.value.message == said
