@@ -10,17 +10,18 @@ from typing import Any
 Field = dict[str, Any]
 
 
-def add_column(database: Path, table: str, name: str, kind: Any, required: bool = False) -> None:
+def add_column(database: Path, table: str, name: str, kind: Any, required: bool = False, **more: Any) -> None:
     """Add a column in a new schema.
 
     Args:
         database: Of the SQL catalog.
         table: "namespace.name".
         kind: A type as Iceberg's JSON.
+        more: What else the JSON of the column has.
     """
 
     def added(fields: list[Field], new_id: int) -> list[Field]:
-        return [*fields, {"id": new_id, "name": name, "required": required, "type": kind}]
+        return [*fields, {"id": new_id, "name": name, "required": required, "type": kind, **more}]
 
     _change(database, table, added)
 

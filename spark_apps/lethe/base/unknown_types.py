@@ -23,6 +23,8 @@ _KNOWN: Final = re.compile(
 Whatever else a schema names is unknown here, also if it is of a later version of Iceberg.
 """
 _DEFAULTS: Final = ("initial-default", "write-default")
+_WITHOUT_DEFAULTS: Final = ("timestamp_ns", "timestamptz_ns")
+"""Types of which PyIceberg reads no default values."""
 _TYPE: Final = re.compile(r'"(?:type|element|key|value)"\s*:\s*(?:"([^"\\]*)"|(?=\{))')
 """Metadata names the type of a field, an element, a key or a value in this way."""
 _OTHER_WORDS: Final = frozenset({None, "struct", "list", "map", "branch", "tag"})
@@ -63,8 +65,9 @@ def replace_unknown_types(document: Any) -> bool:
 
 def _names_unknown_type(text: str) -> bool:
     """Whether there might be an unknown type. Faster than parsing, and most tables have none."""
-    kinds = (found[1] for found in _TYPE.finditer(text))
-    return any(kind not in _OTHER_WORDS and not _KNOWN.fullmatch(kind) for kind in kinds)
+    kinds = {found[1] for found in _TYPE.finditer(text)} - _OTHER_WORDS
+    has_defaults = any(name in text for name in _DEFAULTS)
+    return any(not _KNOWN.fullmatch(kind) or (has_defaults and kind in _WITHOUT_DEFAULTS) for kind in kinds)
 
 
 def _is_struct(kind: Any) -> bool:
@@ -83,7 +86,8 @@ def _replace_in_field(field: dict[str, Any]) -> bool:
     kind = field["type"]
     if _is_struct(kind):
         return _replace_in_struct(kind)
-    if _is_known(kind):
+    has_default = any(field.get(name) is not None for name in _DEFAULTS)
+    if _is_known(kind) and not (has_default and kind in _WITHOUT_DEFAULTS):
         # Structs within lists and maps have fields, too.
         return sum(_replace_in_struct(struct) for struct in _structs_in(kind)) > 0
     field["type"] = _PLACEHOLDER

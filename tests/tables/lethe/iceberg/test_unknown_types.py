@@ -149,6 +149,19 @@ def test_an_answer_of_a_rest_catalog_is_readable() -> None:
     assert (field["type"], found["config"]) == ("unknown", {"k": "é"})
 
 
+def test_a_column_with_a_default_that_pyiceberg_does_not_read_counts_as_one_of_an_unknown_type(
+    table: Table, tmp_path: Path
+) -> None:
+    table.append(rows("A", "B"))
+    default = {"initial-default": "2026-03-01T12:00:00.123456789"}
+    add_column(tmp_path / "c.db", NAME, "at", "timestamp_ns", **default)
+
+    assert values(lethe.scan(f"lite.{NAME}", columns=("v", "batch_id"))) == [0, 1]
+    with pytest.raises(InputError, match="column at has the type timestamp_ns") as refused:
+        lethe.scan(f"lite.{NAME}")
+    assert refused.value.reason == "UnknownType"
+
+
 def test_metadata_with_known_types_only_stays_as_it_is_byte_for_byte(table: Table) -> None:
     text = Path(table.metadata_location.removeprefix("file://")).read_text()
 
