@@ -217,8 +217,9 @@ def describe(
     _check_batch_id(columns[target.field_id], batch_id, target)
     _check_values(columns, target)
     values = [_partition_value(field, columns.get(field.source_id), target) for field in target.spec.fields]
-    results = [f.transform.result_type(target.schema.find_type(f.source_id)) for f in target.spec.fields]
-    partition = [None if v is None else to_json(t, v) for t, v in zip(results, values, strict=True)]  # type: ignore[arg-type]
+    # The source of a field that was dropped may be no column any more.
+    types = (f.field_type for f in target.spec.partition_type(target.schema).fields)
+    partition = [None if v is None else to_json(t, v) for t, v in zip(types, values, strict=True)]  # type: ignore[arg-type]
     document = data_file_document(metadata, uri, size, columns) | {
         "spec-id": target.spec.spec_id,
         "partition": partition,

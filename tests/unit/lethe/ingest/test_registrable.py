@@ -1,6 +1,7 @@
 """What a Parquet footer proves: whether a file can be a data file of a table as it is, and in which partition."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -165,6 +166,15 @@ def test_columns_are_those_of_the_table() -> None:
     assert lacking[1] == "column c (long) is missing; with spec.schemaEvolution: AddColumns, Lethe reads it as null"
     assert required[1] == "column c (long) is missing; the table requires it"
     assert judged(a_target(LongType(), may_lack=True), {"batch_id": ["A"]}).records == 1
+
+
+def test_the_source_of_a_dropped_partition_field_may_be_dropped_too() -> None:
+    """In tables of format version 1, such a field stays in the spec."""
+    target = replace(a_target(LongType(), partition_by="void"), schema_json=Schema(BATCH).model_dump_json())
+
+    file = judged(target, {"batch_id": ["A"]})
+
+    assert (file.partition, json.loads(file.document)["partition"]) == ("3/[null]", [None])
 
 
 def test_nulls_are_refused_where_the_table_has_none() -> None:
