@@ -136,7 +136,7 @@ class RegisterTarget:
             if len(self._schemas) >= _SCHEMAS_AT_MOST:
                 self._schemas.clear()
             file = metadata.schema
-            problem = _batch_column_missing(file, self) or misfit(file, self.schema, self.ids, self.may_lack)
+            problem = _missing(file, self) or misfit(file, self.schema, self.ids, self.may_lack)
             schema = FileSchema(problem, footer_columns(file, self.schema, self.ids, self.collectors))
             self._schemas[key] = schema
         return schema
@@ -173,11 +173,18 @@ def _wrapping(transform: Callable[[Any], Any], bits: int) -> Callable[[Any], Any
     return lambda value: (transform(value) + half) % (2 * half) - half
 
 
-def _batch_column_missing(file: Any, target: RegisterTarget) -> str | None:
-    name = target.name(target.field_id)
-    if name in (file.column(n).path for n in range(len(file))):
-        return None
-    return f"column {name}, the batch column, is missing; a registered file holds the batch's id in every row"
+def _missing(file: Any, target: RegisterTarget) -> str | None:
+    """A column that a registered file must have, whatever else may be missing; None: it has all of them."""
+    name, paths = target.name(target.field_id), {file.column(n).path for n in range(len(file))}
+    if name not in paths:
+        return f"column {name}, the batch column, is missing; a registered file holds the batch's id in every row"
+    for field in target.schema.fields:
+        if field.initial_default is not None and field.field_type.is_primitive and field.name not in paths:
+            return (
+                f"column {field.name} ({field.field_type}) is missing, and readers would find its initial default in every row "
+                "instead of null; write the file with the column"
+            )
+    return None
 
 
 @dataclass(frozen=True)

@@ -168,6 +168,16 @@ def test_columns_are_those_of_the_table() -> None:
     assert judged(a_target(LongType(), may_lack=True), {"batch_id": ["A"]}).records == 1
 
 
+def test_a_column_with_an_initial_default_must_not_be_missing() -> None:
+    """Its rows would have the default, in a partition of null, where a filter on the default does not look."""
+    schema = Schema(BATCH, NestedField(2, "c", LongType(), required=False, initial_default=7))
+    target = a_target(LongType(), partition_by="bucket[4]", may_lack=True)
+    target = replace(target, schema_json=schema.model_dump_json())
+
+    assert "its initial default in every row instead of null" in refused(target, {"batch_id": ["A"]})[1]
+    assert judged(target, column([None], pa.int64())).records == 1
+
+
 def test_the_source_of_a_dropped_partition_field_may_be_dropped_too() -> None:
     """In tables of format version 1, such a field stays in the spec."""
     target = replace(a_target(LongType(), partition_by="void"), schema_json=Schema(BATCH).model_dump_json())
