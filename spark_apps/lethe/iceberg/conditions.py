@@ -685,7 +685,7 @@ def _float(value: Any, kind: IcebergType) -> float:
 
 def _arrow_type(kind: IcebergType) -> pa.DataType:
     arrow: Any = schema_to_pyarrow(kind, include_field_ids=False)
-    return arrow.storage_type if isinstance(arrow, pa.ExtensionType) else arrow
+    return arrow.storage_type if isinstance(arrow, pa.BaseExtensionType) else arrow
 
 
 def _where_valid(values: pa.Array, matches: pa.Array) -> pa.Array:

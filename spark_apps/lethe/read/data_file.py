@@ -308,10 +308,10 @@ def _rebuilt(array: pa.Array, kind: pa.DataType, children: list[pa.Array]) -> pa
 def _plain(file: pa.DataType, target: pa.DataType, column: NestedField) -> Step:
     if file == target:
         return _same
-    if isinstance(file, pa.ExtensionType):
+    if isinstance(file, pa.BaseExtensionType):
         inner = _plain(file.storage_type, target, column)
         return lambda array: inner(array.storage)
-    if isinstance(target, pa.ExtensionType):
+    if isinstance(target, pa.BaseExtensionType):
         storage = target.storage_type
         inner = _plain(file, storage, column)
         return lambda array: pa.ExtensionArray.from_storage(target, inner(array))

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import lethe
 import pyarrow as pa
@@ -347,3 +348,22 @@ def test_a_file_that_cannot_be_read_as_the_table_is_named(catalog: Catalog) -> N
 
     assert refused.value.reason == "UnreadableFile"
     assert path in refused.value.message
+
+
+def test_a_uuid_is_read_whether_the_file_says_that_it_is_one(catalog: Catalog) -> None:
+    """Iceberg's Java library does not note Arrow's type of it in the file."""
+    schema = pa.schema([("u", pa.uuid()), ("batch_id", pa.string())])
+    table = new_table(catalog, "air.uuids", schema)
+    stored = UUID("0f4b5f0a-0000-4000-8000-000000000001")
+    written = pa.table({"u": pa.array([stored.bytes, None], pa.binary(16)), "batch_id": ["A", "A"]})
+    for notes_types in (True, False):
+        (file,) = _dataframe_to_data_files(table.metadata, written, table.io)
+        path = file.file_path.removeprefix("file://")
+        if not notes_types:
+            pq.write_table(pq.read_table(path), path, store_schema=False)
+        with table.transaction() as change, change.update_snapshot().fast_append() as append:
+            append.append_data_file(file)
+
+    assert lethe.scan(table).to_arrow()["u"].to_pylist() == [stored, None] * 2
+    assert lethe.scan(table, filter=f"u = '{stored}'").count() == 2
+    assert lethe.scan(table, filter="u is null").count() == 2
