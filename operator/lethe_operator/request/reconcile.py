@@ -359,8 +359,8 @@ class RequestReconciler:
                 continue  # no run has read it either
             if by := needed.get(secret):
                 problems.append(
-                    f"The Secret {secret} (spec.subject.deleteValues) stays, because Restatement {by}, which has not ended, names "
-                    "it too. Unless that one deletes it, delete it yourself when it has ended."
+                    f"The Secret {secret} (spec.subject.deleteValues) stays, because Restatement {by}, which has not ended, "
+                    "names it too. Unless that one deletes it, delete it yourself when it has ended."
                 )
                 continue
             try:
