@@ -192,10 +192,11 @@ async def end_on_signals(runtime: Runtime) -> None:
 
 
 async def without_namespaces(runtime: Runtime) -> None:
-    """A shard to which no namespace belongs answers probes and does nothing else."""
+    """A shard to which no namespace belongs chooses its leader, answers probes, and does nothing else."""
     runtime.kopf_started.set()  # there is no kopf
     async with runtime.open:
         await open_probes(runtime)
+        runtime.leadership.start()  # without it, no pod would be ready, and alerts would miss a leader
         ending = asyncio.create_task(end_on_signals(runtime))
         while not ending.done():
             runtime.health.relisted()

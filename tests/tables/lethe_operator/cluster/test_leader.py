@@ -1,7 +1,9 @@
 """The leader of a release: it acts after it has caught up, and writes nothing once another process may act."""
 
+import asyncio
 import itertools
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -11,7 +13,11 @@ import pytest
 from lethe.kube import LEASES, Away, NotLeading
 from lethe_operator.cluster.leader import Claims, Leadership, LeaseHolder
 from lethe_operator.cluster.leadership import LEADER
+from lethe_operator.dataset.objects import WatchedObjects
+from lethe_operator.main import Runtime, without_namespaces
+from lethe_operator.probes import OperatorHealth
 from lethe_operator.reconcile import Reconciler
+from lethe_operator.settings import Settings
 
 from tests.support.clock import ManualClock, wait_until
 from tests.support.fake_cluster import Client, FakeCluster, an_operator
@@ -241,3 +247,29 @@ def test_a_job_whose_request_was_already_sent_when_the_leader_was_paused_is_not_
     assert client.requests[at : at + 2] == ["create Job", "get Job"]
     assert len(story.lake.jobs()) == 1
     assert len(story.lake.runs()) == 1
+
+
+def test_a_shard_without_namespaces_is_ready_and_has_a_leader() -> None:
+    """Otherwise `helm upgrade --wait` would wait for its pods in vain."""
+    cluster: Any = FakeCluster()
+    unused: Any = None
+    leading: list[bool] = []
+    lease = LeaseHolder(cluster, "system", "lethe-operator-2", "pod-1", LEADER)
+    leadership = Leadership((), lease, Claims(cluster, (), "system/lethe-operator-2"), on_leader=leading.append)
+    runtime = Runtime(
+        Settings(watch_namespaces=(), probes_port=None),
+        *(unused, OperatorHealth(time.monotonic, 600), unused, unused, WatchedObjects(), unused),
+        *(leadership, unused, time.monotonic()),
+    )
+
+    async def run() -> None:
+        shard = asyncio.create_task(without_namespaces(runtime))
+        try:
+            await asyncio.to_thread(wait_until, lambda: runtime.ready().ok and leading[-1:] == [True], 10)
+        finally:
+            shard.cancel()
+            await asyncio.to_thread(leadership.stop)
+
+    asyncio.run(run())
+
+    assert not cluster.get(LEASES, "system", "lethe-operator-2")["spec"].get("holderIdentity")
