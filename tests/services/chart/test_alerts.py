@@ -187,6 +187,26 @@ CASES = [
         5,
         6,
     ),
+    # Two releases, which one Prometheus reads.
+    Case(
+        "LetheNoOperatorActs",
+        {
+            'lethe_leader{shard="0",job="one/lethe-operator",pod="a"}': "1x30",
+            'lethe_leader{shard="0",job="two/lethe-operator",pod="b"}': "1x30",
+        },
+        fires=30,
+    ),
+    Case(
+        "LetheNoOperatorActs",
+        {
+            'lethe_leader{shard="0",job="one/lethe-operator",pod="a"}': "1x30",
+            'lethe_leader{shard="0",job="two/lethe-operator",pod="b"}': "0x30",
+        },
+        "0 pods lead shard 0 of the operator instead of one",
+        {"shard": "0", "job": "two/lethe-operator"},
+        1,
+        2,
+    ),
     Case(
         "LetheNamespaceNotHeld",
         {
