@@ -3,6 +3,7 @@
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ from types import MappingProxyType
 from typing import IO, Any, Final
 
 import click
-from lethe.base.errors import InputError
+from lethe.base.errors import InputError, TransientError
 from lethe.cli.output import output_option, print_document, print_table, print_text, watch_option, watched
 from lethe.contract.settings import Operation
 from lethe.kube import CONFIG_MAPS, DATASETS, RESTATEMENTS, SECRETS, AlreadyExists, Away, KubeError
@@ -536,25 +537,25 @@ def _create(
         if id_list and list_map is None:
             document = put_list(at, document, id_list, dry_run)
         if secret is not None:
-            _create_secret(at, secret)
-        is_new = create_list(at, list_map) if list_map is not None else secret is not None
-        owned = (SECRETS, secret.name if secret is not None else "")
-        if list_map is not None:
-            owned = (CONFIG_MAPS, list_map["metadata"]["name"])
+            _create_secret(at, secret, None)
+        is_new = list_map is not None and create_list(at, list_map)
         try:
             created, done = at.kube.create(RESTATEMENTS, at.namespace, document), "created"
         except KubeError as e:
             is_again = isinstance(e, AlreadyExists) and secret is None
-            # Without an answer the Restatement may exist, and then needs its Secret or list.
-            if is_new and not is_again and not dry_run and not isinstance(e, Away):
-                at.kube.delete(owned[0], at.namespace, owned[1])
+            # Without an answer the Restatement may exist, and then needs its list.
+            if list_map is not None and is_new and not is_again and not dry_run and not isinstance(e, Away):
+                with suppress(KubeError):  # why there is no Restatement matters more
+                    at.kube.delete(CONFIG_MAPS, at.namespace, list_map["metadata"]["name"])
             if not is_again:
                 raise
             created, done = at.kube.get(RESTATEMENTS, at.namespace, name), "unchanged"
             same_as(created, document)
-        if owned[1] and not dry_run:
+        if secret is not None and not dry_run:
+            _create_secret(at, secret, created)
+        if list_map is not None and not dry_run:
             owner = {"ownerReferences": [manifests.owner_reference(created)]}
-            at.kube.patch(owned[0], at.namespace, owned[1], {"metadata": owner})
+            at.kube.patch(CONFIG_MAPS, at.namespace, list_map["metadata"]["name"], {"metadata": owner})
         if dry_run and output != "name":
             print_plan(at, *([] if list_map is None else [list_map]), document, uploads=uploads)
             return
@@ -579,10 +580,26 @@ def _requested(at: Connection, document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "metadata": {**document["metadata"], "annotations": annotations}}
 
 
-def _create_secret(at: Connection, secret: NewSecret) -> None:
+def _create_secret(at: Connection, secret: NewSecret, owner: Mapping[str, Any] | None) -> None:
+    """Create the Secret of a Restatement. It comes after that, so that no values are left without an owner.
+
+    Args:
+        owner: The Restatement; None: only ask whether the Secret may be created.
+
+    Raises:
+        TransientError: `SecretNotCreated`.
+        KubeError: The API server would not create it.
+    """
+    document = manifests.values_secret(secret.name, secret.values, owner)
     try:
-        at.kube.create(SECRETS, at.namespace, manifests.values_secret(secret.name, secret.values))
+        at.kube.create(SECRETS, at.namespace, document, dry_run=owner is None)
     except KubeError as e:
+        if owner is not None:
+            raise TransientError(
+                "SecretNotCreated",
+                f"the Secret {secret.name} with the values could not be created ({e.status} {e.reason}), and "
+                f"restatement/{owner['metadata']['name']} waits for it. Delete that, and try again.",
+            ) from None
         if e.status == 403:
             raise
         # The answer may repeat what was sent.

@@ -111,7 +111,7 @@ def values_secret(name: str, values: Mapping[str, str], owner: Mapping[str, Any]
     Args:
         name: Of the Secret.
         values: By key, one per line.
-        owner: The Restatement, as the API server has it, with which it is deleted. None: it is set later.
+        owner: The Restatement, as the API server has it, with which it is deleted. None: of a dry run.
     """
     owners = {"ownerReferences": [owner_reference(owner)]} if owner is not None else {}
     return {

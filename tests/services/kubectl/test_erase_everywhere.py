@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import Result
-from lethe.kube import DATASETS, RESTATEMENTS, SECRETS
+from lethe.kube import DATASETS, RESTATEMENTS, SECRETS, Kube, RequestRefused, ResourceKind
 from lethe_operator.resources.manifests import without_defaults
 
 from tests.services.kubectl.conftest import LocalApi
@@ -174,6 +174,29 @@ def test_what_is_wrong_creates_nothing_and_shows_no_value(
 
     assert (done.exit_code, said in done.output) == (code, True), done.output
     assert (lake.kube.list(RESTATEMENTS, "default"), lake.kube.list(SECRETS, "default")) == ([], [])
+
+
+def test_a_request_that_is_refused_leaves_no_values_and_says_why(
+    lake: LocalApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may create Secrets may not be allowed to delete any."""
+    create = Kube.create
+
+    def refusing(kube: Kube, kind: ResourceKind, namespace: str, document: Any, dry_run: bool = False) -> Any:
+        if kind is RESTATEMENTS:
+            raise RequestRefused(403, "Forbidden", "POST /r: restatements forget: ana may not create an Erase")
+        return create(kube, kind, namespace, document, dry_run)
+
+    def denied(*_: Any, **__: Any) -> None:
+        raise RequestRefused(403, "Forbidden", 'DELETE /s: cannot delete resource "secrets" in API group ""')
+
+    monkeypatch.setattr(Kube, "create", refusing)
+    monkeypatch.setattr(Kube, "delete", denied)
+
+    done = silent(lake.lethe(*EVERYWHERE, "--subject", "customer", "--values", "-", told=f"{VALUE}\n"))
+
+    assert (done.exit_code, lake.kube.list(SECRETS, "default")) == (10, []), done.output
+    assert "ana may not create an Erase" in done.output
 
 
 def test_a_subject_needs_everywhere(lake: LocalApi) -> None:
