@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import socket
+import ssl
 import struct
 import sys
+from pathlib import Path
 from typing import Any, Final
 
 import anyio.to_thread
@@ -31,6 +33,8 @@ log = logging.getLogger(__name__)
 KEEP_ALIVE_SECONDS = 15
 # After a signal, requests that are being answered have this long. Streams end.
 STOP_SECONDS = 5
+# How often the files of the certificate are looked at. Whoever issues it replaces it days before it ends.
+RENEW_SECONDS = 30
 # Of the kernel, for each connection: what a client that does not read may occupy before it is noticed.
 SEND_BUFFER_BYTES = 131_072
 
@@ -94,7 +98,10 @@ def protocol_of(limits: CallerLimits) -> type[asyncio.Protocol]:
 
 
 def server(app: FastAPI, settings: GatewaySettings) -> uvicorn.Server:
-    """The server for an application, not started yet. It speaks TLS if the settings name a certificate."""
+    """The server for an application, not started yet.
+
+    It speaks TLS if the settings name a certificate, and reads that again when it was renewed.
+    """
     certificate, key = settings.tls or (None, None)
     config = uvicorn.Config(
         app,
@@ -113,8 +120,42 @@ def server(app: FastAPI, settings: GatewaySettings) -> uvicorn.Server:
         h11_max_incomplete_event_size=HEADER_BYTES,
         ssl_certfile=str(certificate) if certificate else None,
         ssl_keyfile=str(key) if key else None,
+        timeout_notify=RENEW_SECONDS,
     )
+    if settings.tls is not None:
+        config.callback_notify = _Renewal(config, settings.tls)
     return _Announcing(config)
+
+
+class _Renewal:
+    """Reads the certificate again when its files have changed. Connections that are open keep the earlier one."""
+
+    def __init__(self, config: uvicorn.Config, files: tuple[Path, Path]) -> None:
+        self._config = config
+        self._files = files
+        self._read = self._times()
+
+    async def __call__(self) -> None:
+        seen = self._times()
+        if seen == self._read or self._config.ssl is None:
+            return
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+                *self._files
+            )  # one that fits no key changes nothing
+            self._config.ssl.load_cert_chain(*self._files)
+        except OSError as e:  # that of TLS is one, too
+            log.warning("the certificate has changed and cannot be read: %s", e)
+            return
+        self._read = seen
+        log.info("the certificate has changed and is used from now on")
+
+    def _times(self) -> tuple[int, ...]:
+        """When the files were changed; empty: not all are there."""
+        try:
+            return tuple(file.stat().st_mtime_ns for file in self._files)
+        except OSError:
+            return ()
 
 
 class _Announcing(uvicorn.Server):
