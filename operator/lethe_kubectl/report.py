@@ -22,6 +22,7 @@ import click
 import yaml
 from lethe.base.errors import LetheError
 from lethe.cli.output import working
+from lethe.contract.kubernetes import GROUP
 from lethe.iceberg import catalogs
 from lethe.kube import DATASETS, EVENTS, JOBS, PODS, RESTATEMENTS, VACUUM_POLICIES, KubeError, ResourceKind
 from lethe.version import version as own_version
@@ -114,7 +115,7 @@ def collect(at: Connection, system_namespace: str, dataset: str = "", secrets: C
     for name, kind in _KINDS.items():
         bundle.add(f"resources/{name}.yaml", lambda name=name, kind=kind: resources(name, kind))  # type: ignore[misc]
     bundle.add("conditions.txt", lambda: cleaned_text(_conditions(documents), secrets))
-    bundle.add("events.json", lambda: _json([cleaned_event(e, secrets) for e in at.kube.list(EVENTS, at.namespace)]))
+    bundle.add("events.json", lambda: _json([cleaned_event(e, secrets) for e in _events(at, documents)]))
     _add_pods(bundle, at, system_namespace)
     for run in _runs(documents.get("datasets", ())):
         bundle.add(f"logs/{run}.log", lambda run=run: _log(lines_of(at, run, LINES), secrets))  # type: ignore[misc]
@@ -165,6 +166,17 @@ def _jobs(at: Connection, secrets: Collection[str]) -> str:
         for j in at.kube.list(JOBS, at.namespace, "lethe.dev/run-id")
     ]
     return yaml.safe_dump_all(jobs, sort_keys=False)
+
+
+def _events(at: Connection, documents: Mapping[str, Collection[Mapping[str, Any]]]) -> Iterator[Mapping[str, Any]]:
+    """Those about these resources, and about the pods and Jobs of their runs, whose names begin with that of the Dataset."""
+    names = {str(d["metadata"]["name"]) for found in documents.values() for d in found}
+    begin = (*(f"{d['metadata']['name']}-" for d in documents.get("datasets", ())), "lethe-")
+    for event in at.kube.list(EVENTS, at.namespace):
+        of = event.get("regarding") or {}
+        name, is_resource = str(of.get("name")), str(of.get("apiVersion")).startswith(f"{GROUP}/")
+        if name in names if is_resource else name.startswith(begin):
+            yield event
 
 
 def _is_about(document: Mapping[str, Any], dataset: str) -> bool:

@@ -1,5 +1,6 @@
 """The report of a broken setup helps, and contains none of the secrets and of the people in it."""
 
+import json
 import tarfile
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe.kube import DATASETS, RESTATEMENTS, ApiEndpoint, Kube
+from lethe.kube import DATASETS, EVENTS, RESTATEMENTS, ApiEndpoint, Kube
 from lethe_kubectl import report
 
 from tests.services.kubectl.conftest import LocalApi
@@ -105,6 +106,29 @@ def test_a_report_of_a_broken_setup_says_what_failed_and_tells_nothing_about_peo
     assert "CommitFailedException: branch main has changed" in files["logs/flights-vacuum-1.log"]
     assert "erase-1" in files["resources/restatements.yaml"]
     assert target.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("dataset", ["", "flights"])
+def test_the_events_of_a_report_are_about_its_resources_and_their_runs(
+    broken: LocalApi, tmp_path: Path, dataset: str
+) -> None:
+    """Those of other programs in the namespace are nobody's business, and those of other Datasets only if all are asked for."""
+    broken.dataset("sales", buffer={"uri": f"file://{broken.folder.path}/sales"})
+    lethes = "lethe.dev/v1beta1"
+    about = [(lethes, "Dataset", "flights"), (lethes, "Restatement", "erase-1"), ("v1", "Pod", "flights-vacuum-1-x")]
+    others = [(lethes, "Dataset", "sales"), ("batch/v1", "Job", "sales-vacuum-1")]
+    for api, kind, name in (*about, *others, ("v1", "Pod", "payroll-7")):
+        of = {"apiVersion": api, "kind": kind, "name": name, "namespace": "default"}
+        event = {"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": f"{name}.{kind.lower()}"}}
+        broken.kube.create(
+            EVENTS, "default", {**event, "regarding": of, "reason": "Seen", "note": "x", "type": "Normal"}
+        )
+    target = tmp_path / "report.tar.gz"
+
+    broken.lethe("report", *filter(None, [dataset]), "--file", str(target))
+
+    found = {e["regarding"] for e in json.loads(contents(target)["events.json"])}
+    assert found == {f"{kind.lower()}/{name}" for _, kind, name in (*about, *([] if dataset else others))}
 
 
 def test_what_cannot_be_read_is_named_and_a_file_is_never_overwritten(broken: LocalApi, tmp_path: Path) -> None:
