@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from lethe_operator.runs.rights import SCALED_RUNS_ROLE
 
-from tests.services.chart.chart import of_kind, render, watched
+from tests.services.chart.chart import CHART, of_kind, render, watched
 
 
 def test_rights_end_at_the_watched_namespaces() -> None:
@@ -122,3 +122,15 @@ def test_spark_applications_may_be_created_only_where_kubeflow_s_operator_is_ins
 
     assert of({}) == set()
     assert of({"sparkOperator": {"enabled": True}}) == {"get", "list", "watch", "create", "delete"}
+
+
+@pytest.mark.parametrize(
+    ("value", "roles"), [("rbac.aggregateToUserRoles", 2), ("rbac.readClusterId", 1), ("gateway.enabled", 1)]
+)
+def test_the_page_of_the_chart_names_each_value_that_creates_cluster_roles(value: str, roles: int) -> None:
+    """So that its installer has the right to create them."""
+    section, _, name = value.partition(".")
+    created = [d for d in render({section: {name: True}}) if d["kind"] == "ClusterRole"]
+
+    assert len(created) == roles
+    assert f"`{value}`" in (CHART / "README.md").read_text()

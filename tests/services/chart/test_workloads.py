@@ -1,18 +1,23 @@
 """The Deployments of the operator and the committer, their leases, shards and upgrades."""
 
+import re
 from typing import Any
 
+import pytest
 from lethe_operator.cluster.leadership import CLAIM_LEASE
 from lethe_operator.settings import from_environment
 
 from tests.services.chart.chart import (
     CATALOGS,
+    CHART,
     container,
     environment,
     of_kind,
     render,
     watched,
 )
+
+COMPONENT = "app.kubernetes.io/component"
 
 
 def test_an_upgrade_replaces_pods_one_by_one_and_a_drain_evicts_one_at_a_time() -> None:
@@ -159,3 +164,36 @@ def test_the_mailbox_keeps_its_data_when_the_chart_is_upgraded() -> None:
     """Helm leaves alone what no version of the chart has ever set."""
     assert all("data" not in d for d in of_kind(render(), "ConfigMap", "committer"))
     assert all("spec" not in d for d in of_kind(render(), "Lease", "committer"))
+
+
+# A value of the chart, what it is set to, and what the specs of the pods or their templates then contain.
+FOR_PODS: dict[str, tuple[Any, str]] = {
+    "  pullSecrets": ([{"name": "a-registry"}], "a-registry"),
+    "logLevel": ("ERROR", "ERROR"),
+    "podAnnotations": ({"an/annotation": "x"}, "an/annotation"),
+    "podLabels": ({"a/label": "x"}, "a/label"),
+    "nodeSelector": ({"a-node": "x"}, "a-node"),
+    "tolerations": ([{"key": "a-taint", "operator": "Exists"}], "a-taint"),
+    "affinity": ({"nodeAffinity": {"a-term": []}}, "a-term"),
+    "priorityClassName": ("a-priority", "a-priority"),
+    "env": ([{"name": "A_PROXY", "value": "x"}], "A_PROXY"),
+}
+
+
+@pytest.mark.parametrize("value", FOR_PODS)
+def test_the_comment_of_a_value_names_the_pods_that_get_it(value: str) -> None:
+    """It is all that says so."""
+    asked, mark = FOR_PODS[value]
+    text = (CHART / "values.yaml").read_text()
+    comment = re.search(rf"((?:^ *#.*\n)+)^{value}:", text, re.MULTILINE)
+    assert comment is not None
+    values = {"image": {"pullSecrets": asked}} if value.startswith(" ") else {value: asked}
+    enabled = {"gateway": {"enabled": True}, "inlet": {"enabled": True}, "watchNamespaces": ["a"]}
+
+    pods = {
+        d["metadata"]["labels"][COMPONENT]: str(d) for d in render({**values, **enabled}) if d["kind"] == "Deployment"
+    }
+
+    named = {name for name in pods if re.search(rf"\b{name}s?\b", comment[1])}
+    assert len(pods) == 4
+    assert named == {name for name, document in pods.items() if mark in document}
