@@ -3,7 +3,9 @@
 CONTRIBUTING.md says how a block shows which of them it is. `LETHE_COUNT_BLOCKS=1` prints how many there are of each.
 """
 
+import ast
 import copy
+import inspect
 import json
 import os
 import re
@@ -15,6 +17,8 @@ from typing import Any
 
 import click
 import jsonschema
+import lethe
+import lethe_spark
 import pytest
 import yaml
 from lethe_local.admission import admitted, problems, unknown_fields
@@ -30,7 +34,9 @@ DEFAULTS = read_yaml(ROOT / "helm/lethe/values.yaml")
 VALUES = json.loads((ROOT / "helm/lethe/values.schema.json").read_text())
 DURATION = re.compile(r"^-?(\d+(\.\d+)?(ns|us|ms|s|m|h))+$|^0$")  # of Go
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-YAML_BLOCKS, SHELL_BLOCKS = all_blocks("yaml"), all_blocks(*SHELLS)
+YAML_BLOCKS, SHELL_BLOCKS, PYTHON_BLOCKS = all_blocks("yaml"), all_blocks(*SHELLS), all_blocks("python")
+# What the names in blocks of Python stand for.
+NAMES = {"lethe": lethe, "lethe_spark": lethe_spark, "gateway": lethe.GatewayClient}
 EXAMPLES = sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "examples").rglob("*.y*ml"))
 
 
@@ -114,11 +120,27 @@ def test_a_block_of_commands_can_be_parsed(block: Block) -> None:
             checked(document, "" if "apiVersion" in document else name)
 
 
+def calls(text: str) -> Iterator[tuple[str, str, ast.Call]]:
+    """The calls of functions of Lethe's packages and of methods of a client, without those of what a call returns."""
+    for node in ast.walk(ast.parse(re.sub(r"<[a-z ]+>", "0", text))):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=name)) if owner in NAMES:
+                yield owner, name, node
+
+
+@pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=str)
+def test_a_python_block_calls_what_there_is(block: Block) -> None:
+    for owner, name, call in calls(block.text):
+        given = [None] * (len(call.args) + (owner == "gateway"))
+        inspect.signature(getattr(NAMES[owner], name)).bind(*given, **{str(k.arg): None for k in call.keywords})
+
+
 def test_there_is_something_to_check(capsys: pytest.CaptureFixture[str]) -> None:
     """A change of the pages' form must not make the tests above empty."""
     found = Counter(kind for block in YAML_BLOCKS for kind in documents(block))
     ours = [words for block in SHELL_BLOCKS for words in commands(script(block)) if lethes(words)]
 
+    assert len({name for block in PYTHON_BLOCKS for _, name, _ in calls(block.text)}) >= 12
     assert found["values of the chart"] >= 10
     assert sum(n for kind, n in found.items() if kind.startswith("a ")) >= 10
     assert len(ours) >= 30

@@ -162,3 +162,12 @@ def test_what_is_outside_is_limited_by_the_boundary(name: str) -> None:
 
     assert verdict is not None
     assert f"outside the boundary {limit} of namespace" in verdict.message
+
+
+@pytest.mark.parametrize("field", LIMITED)
+def test_the_page_about_boundaries_names_each_field_that_is_limited(field: str) -> None:
+    path = field.partition(": ")[2]
+    parts = ("valuesFrom.uri", "spec.source.kafka")
+    named = next((p for p in parts if p.removeprefix("spec.") in path), f"spec.{path}")
+
+    assert f"`{named}`" in (CRDS.parent / "docs/boundaries.md").read_text()
