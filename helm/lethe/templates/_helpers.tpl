@@ -390,7 +390,7 @@ spec:
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "lethe.serviceAccount" . }}
 {{- end -}}
 
-{{- /* What the names of the policies begin with. They are not in a namespace. */ -}}
+{{- /* What the names of policies and of the roles of users begin with. They are not in a namespace. */ -}}
 {{- define "lethe.admissionPrefix" -}}
 {{- printf "%s-%s" .Release.Namespace (include "lethe.operator" . | trimSuffix "-operator") -}}
 {{- end -}}

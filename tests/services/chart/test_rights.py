@@ -112,7 +112,10 @@ def test_tokens_are_mounted_only_where_they_are_used() -> None:
 def test_user_roles_are_aggregated_only_when_asked_for() -> None:
     roles = of_kind(render({"rbac": {"aggregateToUserRoles": True}}), "ClusterRole")
 
-    assert [role["metadata"]["name"] for role in roles] == ["lethe-view", "lethe-edit"]
+    assert [role["metadata"]["name"] for role in roles] == [
+        "lethe-system-lethe-view",
+        "lethe-system-lethe-edit",
+    ]
 
 
 def test_spark_applications_may_be_created_only_where_kubeflow_s_operator_is_installed() -> None:
@@ -134,3 +137,24 @@ def test_the_page_of_the_chart_names_each_value_that_creates_cluster_roles(value
 
     assert len(created) == roles
     assert f"`{value}`" in (CHART / "README.md").read_text()
+
+
+def test_releases_of_one_name_in_two_namespaces_share_no_object_of_the_cluster() -> None:
+    """Helm refuses to install a release with an object of another one."""
+    someone = {"groups": ["admins"]}
+    values = {
+        "rbac": {"aggregateToUserRoles": True, "readClusterId": True},
+        "gateway": {"enabled": True},
+        "admission": {
+            "enabled": True,
+            "eraseRight": {"enabled": True},
+            **dict.fromkeys(("erase", "approveVacuum", "acceptHead", "holds"), someone),
+        },
+    }
+
+    def of_the_cluster(namespace: str) -> set[tuple[str, str]]:
+        documents = render(values, "--namespace", namespace)
+        return {(d["kind"], d["metadata"]["name"]) for d in documents if "namespace" not in d["metadata"]}
+
+    assert len(of_the_cluster("one")) > 10
+    assert of_the_cluster("one") & of_the_cluster("two") == set()
