@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final, assert_never
 
 from lethe.base.errors import Verdict
-from lethe.contract.kubernetes import ACCEPT_HEAD, PAUSED
+from lethe.contract.kubernetes import ACCEPT_HEAD, GROUP, PAUSED
 from lethe.contract.status import (
     BatchCounts,
     BufferStatus,
@@ -178,6 +178,7 @@ def command(step: UserStep, subject: Subject, place: ResourcePlace, message: str
         message: Of the condition, which may name a value.
     """
     name, dataset = shlex.quote(subject.name), shlex.quote(subject.dataset)
+    kind = f"{subject.kind}.{GROUP}"  # others have kinds of these names, too
     accepted = _ACCEPTED.search(message)
     lacks = {
         UserStep.LOGS: not subject.run,
@@ -200,18 +201,18 @@ def command(step: UserStep, subject: Subject, place: ResourcePlace, message: str
         case UserStep.WAIT:
             return place.run(f"why {subject.kind}/{name}")
         case UserStep.EDIT:
-            return f"{place.kubectl} edit {subject.kind} {name}"
+            return f"{place.kubectl} edit {kind} {name}"
         case UserStep.DESCRIBE:
-            return f"{place.kubectl} describe {subject.kind} {name}"
+            return f"{place.kubectl} describe {kind} {name}"
         case UserStep.LOGS:
             return place.run(f"logs {shlex.quote(subject.run)}")
         case UserStep.UNPAUSE:
-            return f"{place.kubectl} annotate {subject.kind} {name} {PAUSED}-"
+            return f"{place.kubectl} annotate {kind} {name} {PAUSED}-"
         case UserStep.RESUME:
-            return f"{place.kubectl} patch {subject.kind} {name} --type merge -p '{_SUSPEND[subject.kind]}'"
+            return f"{place.kubectl} patch {kind} {name} --type merge -p '{_SUSPEND[subject.kind]}'"
         case UserStep.ACCEPT_HEAD:
             assert accepted is not None
-            return f"{place.kubectl} annotate dataset {dataset} --overwrite {ACCEPT_HEAD}={shlex.quote(accepted[1])}"
+            return f"{place.kubectl} annotate dataset.{GROUP} {dataset} --overwrite {ACCEPT_HEAD}={shlex.quote(accepted[1])}"
         case UserStep.APPROVE:
             return place.run(f"approve {dataset}")
         case UserStep.VACUUM:
@@ -221,13 +222,13 @@ def command(step: UserStep, subject: Subject, place: ResourcePlace, message: str
         case UserStep.DATASETS:
             return place.run("status")
         case UserStep.POLICIES:
-            return f"{place.kubectl} get vacuumpolicies"
+            return f"{place.kubectl} get vacuumpolicies.{GROUP}"
         case UserStep.REFUSED | UserStep.HELD:
             return place.run(f"batches {dataset} --state {step.value}")
         case UserStep.UNDONE:
             return place.run(f"why restatement/{shlex.quote(subject.undoes)}")
         case UserStep.NEW:
-            return f"{place.kubectl} get {subject.kind} {name} -o yaml"
+            return f"{place.kubectl} get {kind} {name} -o yaml"
         case UserStep.RENEW:
             return place.run(f"vacuum-now {dataset}")
         case _:

@@ -92,8 +92,8 @@ def request(dataset: Dataset, plan: VacuumPlan) -> str:
         aged = f"The plan removes rows with a time before {p.retention_cutoff}: it drops {dropped}{filtered}. "
     return (
         f"{aged}The plan applies {p.tombstones or 0} tombstones: it rewrites {p.files or 0} files ({size}) and deletes "
-        f"{p.whole_files or 0} whole files{left}. To approve it: kubectl annotate dataset {meta.name} -n {meta.namespace} "
-        f"--overwrite {APPROVE}={p.digest}"
+        f"{p.whole_files or 0} whole files{left}. To approve it: kubectl annotate datasets.lethe.dev {meta.name} "
+        f"-n {meta.namespace} --overwrite {APPROVE}={p.digest}"
     )
 
 

@@ -190,7 +190,10 @@ def test_the_next_command_does_what_the_resource_waits_for(
 
 def test_what_a_restatement_waits_for_is_mended_in_its_dataset(lake: LocalApi) -> None:
     """The annotation lethe.dev/paused of a Restatement means nothing, and the spec of one cannot be edited."""
-    for reason, verb in ((Reason.PAUSED, "annotate dataset flights"), (Reason.TABLE_NOT_FOUND, "edit dataset flights")):
+    for reason, verb in (
+        (Reason.PAUSED, "annotate dataset.lethe.dev flights"),
+        (Reason.TABLE_NOT_FOUND, "edit dataset.lethe.dev flights"),
+    ):
         condition(lake, "dataset", reason)
         condition(lake, "restatement", reason)
         assert verb in next_of(lake.lethe("why", "restatement/undo-fix").output)
@@ -199,7 +202,7 @@ def test_what_a_restatement_waits_for_is_mended_in_its_dataset(lake: LocalApi) -
 def test_a_restatement_that_can_never_succeed_is_shown_to_make_a_new_one(lake: LocalApi) -> None:
     condition(lake, "restatement", Reason.INVALID_SPEC)
 
-    assert "get restatement undo-fix -o yaml" in next_of(lake.lethe("why", "restatement/undo-fix").output)
+    assert "get restatement.lethe.dev undo-fix -o yaml" in next_of(lake.lethe("why", "restatement/undo-fix").output)
 
 
 VERBS = {
@@ -285,4 +288,4 @@ def test_a_step_that_lacks_what_it_needs_shows_the_events() -> None:
     with_nothing = [UserStep.LOGS, UserStep.ACCEPT_HEAD, UserStep.UNDONE, UserStep.RESUME, UserStep.VACUUM]
 
     for step in with_nothing:
-        assert command(step, subject, PLACE) == "kubectl describe vacuumpolicy nightly"
+        assert command(step, subject, PLACE) == "kubectl describe vacuumpolicy.lethe.dev nightly"

@@ -42,12 +42,23 @@ def test_every_step_but_nothing_has_a_command(step: UserStep) -> None:
     assert bool(command(step, subject, PLACE)) == (step is not UserStep.NOTHING)
 
 
+@pytest.mark.parametrize("step", list(UserStep))
+@pytest.mark.parametrize("kind", ["dataset", "restatement", "vacuumpolicy"])
+def test_a_command_of_kubectl_names_the_group_of_the_kind(kind: str, step: UserStep) -> None:
+    """In a cluster with another operator that has a kind Dataset, kubectl would take that one."""
+    subject = subject_of(kind, a_resource("flights"))
+    suggested = command(step, subject, PLACE, "lethe.dev/accept-head=none").split()
+
+    if suggested[:1] == ["kubectl"]:
+        assert suggested[4].endswith(".lethe.dev"), suggested
+
+
 def test_a_paused_dataset_is_continued_by_removing_the_annotation() -> None:
     paused = a_resource("flights", ("Ready", "True", "Available", "ok"), ("Paused", "True", "Paused", "No run starts."))
 
     answer = why("dataset", paused, Related(), PLACE)
 
-    assert answer.command == "kubectl -n air annotate dataset flights lethe.dev/paused-"
+    assert answer.command == "kubectl -n air annotate dataset.lethe.dev flights lethe.dev/paused-"
 
 
 def test_what_needs_a_person_comes_before_what_goes_on_by_itself() -> None:
@@ -74,7 +85,7 @@ def test_topics_that_are_not_read_are_named_though_the_dataset_is_ready() -> Non
     answer = why("dataset", a_resource("flights", ("Ready", "True", "Available", "ok"), lost), Related(), PLACE)
 
     assert "SourceRead: OffsetsLost. 7 offsets have expired." in answer.lines[1]
-    assert answer.command.startswith("kubectl -n air edit dataset flights")
+    assert answer.command.startswith("kubectl -n air edit dataset.lethe.dev flights")
 
 
 def test_a_reason_of_a_run_leads_to_the_log_of_the_run_that_failed() -> None:
@@ -132,7 +143,7 @@ def test_a_spec_that_the_operator_has_not_read_is_said_to_be_unread() -> None:
     answer = why("dataset", edited, Related(), PLACE)
 
     assert "has not read this version" in answer.lines[1]
-    assert answer.command == "kubectl -n air describe dataset flights"
+    assert answer.command == "kubectl -n air describe dataset.lethe.dev flights"
 
 
 def test_names_are_quoted_in_commands() -> None:

@@ -53,7 +53,7 @@ def test_the_plan_is_shown_with_the_command_that_approves_it() -> None:
     verdict = story.decide()
 
     assert (story.told, verdict.launch) == (("NeedsApproval", "NeedsApproval"), None)
-    assert "kubectl annotate dataset flights -n ns --overwrite lethe.dev/approve=d1" in story.message
+    assert "kubectl annotate datasets.lethe.dev flights -n ns --overwrite lethe.dev/approve=d1" in story.message
     assert (
         "rewrites 2 files (1Gi) and deletes 0 whole files, and leaves 1 files (1Gi) for the next vacuum"
         in story.message
