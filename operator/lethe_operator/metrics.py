@@ -240,8 +240,10 @@ class Metrics:
         self._lateness.labels(start.priority.name.capitalize()).observe(start.late_seconds)
 
     def acts_in(self, namespace: str, acts: bool) -> None:
-        """Show whether this process acts in a namespace."""
+        """Show whether this process acts in a namespace. One that does not knows nothing of the last run there."""
         self._acts.labels(namespace).set(1 if acts else 0)
+        if not acts:
+            self._skew.remove_by_labels({"namespace": namespace})
 
     def leads(self, shard: int, leads: bool) -> None:
         """Show whether this process is the leader of its shard."""

@@ -42,6 +42,18 @@ def test_each_other_version_is_reported_once_per_namespace_and_the_metric_shows_
     assert skew() == 0
 
 
+def test_a_process_that_acts_no_longer_shows_no_version_of_the_last_run() -> None:
+    """The next leader does: the alert would fire as long as the process lives."""
+    metrics = Metrics()
+    for namespace in ("ns", "other"):
+        metrics.version_skew(namespace, True)
+
+    metrics.acts_in("ns", False)
+
+    found = [metrics.registry.get_sample_value("lethe_version_skew", {"namespace": n}) for n in ("ns", "other")]
+    assert found == [None, 1]
+
+
 def test_only_runs_that_have_just_ended_and_left_a_result_are_compared() -> None:
     spec = a_vacuum()
     attempts = [an_attempt(spec, number=n, result=a_result(spec, attempt=n, version=f"v{n}")) for n in (1, 2)]
