@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from lethe.cli.diagnosis import Finding, Level
 
+from lethe_kubectl.errors import ResourcePlace
 from lethe_kubectl.status import failures
 
 Document = Mapping[str, Any]
@@ -31,21 +32,21 @@ class SeenNamespace:
     """By name; None: there are none to read, as in `lethe local`."""
 
 
-def diagnose_namespace(seen: SeenNamespace, now: datetime, run: Callable[[str], str]) -> list[Finding]:
+def diagnose_namespace(seen: SeenNamespace, now: datetime, place: ResourcePlace) -> list[Finding]:
     """What is wrong, the worst first.
 
     Args:
-        run: How the user runs a command of Lethe here.
+        place: Where it is: how the user runs commands there.
     """
     found = [
-        *_leases(seen, now),
-        *(f for kind, document in seen.resources for f in _resource(kind, document, now, run)),
-        *_failed(seen, now, run),
+        *_leases(seen, now, place),
+        *(f for kind, document in seen.resources for f in _resource(kind, document, now, place.run)),
+        *_failed(seen, now, place.run),
     ]
     return sorted(found, key=lambda f: _ORDER.index(f.level))
 
 
-def _leases(seen: SeenNamespace, now: datetime) -> Iterator[Finding]:
+def _leases(seen: SeenNamespace, now: datetime, place: ResourcePlace) -> Iterator[Finding]:
     if seen.leases is None:
         return
     operator, committer = seen.leases.get(OPERATOR_LEASE), seen.leases.get(COMMITTER_LEASE)
@@ -62,7 +63,7 @@ def _leases(seen: SeenNamespace, now: datetime) -> Iterator[Finding]:
             Level.WARNING,
             "CommitterAway",
             f"the committer of namespace {seen.name} was last seen at {_renewed(committer)}: Jobs carry out its runs.",
-            f"kubectl -n {seen.name} get pods -l app.kubernetes.io/component=committer",
+            f"{place.kubectl} get pods -n {seen.name} -l app.kubernetes.io/component=committer",
         )
 
 

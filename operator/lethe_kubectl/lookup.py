@@ -239,7 +239,7 @@ def namespace_findings(
     with connected(Choice(folder, kubeconfig, context_name, namespace, is_plugin())) as at:
         resources = [(kind, d) for kind in KINDS for d in at.kube.list(KINDS[kind], at.namespace)]
         seen = SeenNamespace(at.namespace, resources, _leases(at))
-        return at.namespace, diagnose_namespace(seen, datetime.now(UTC), at.place.run)
+        return at.namespace, diagnose_namespace(seen, datetime.now(UTC), at.place)
 
 
 def _leases(at: Connection) -> dict[str, Document] | None:

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 from lethe_kubectl.diagnosis import SeenNamespace, diagnose_namespace
+from lethe_kubectl.errors import ResourcePlace
 
 NOW = datetime(2026, 11, 28, 22, tzinfo=UTC)
+PLACE = ResourcePlace("context far", "https://127.0.0.1:1", "ns", "kubectl --context far", "lethe {}")
 
 
 def ago(**time: float) -> str:
@@ -27,7 +29,7 @@ def a_resource(kind: str = "dataset", generation: int = 1, observed: int = 1, **
 
 
 def codes(*resources: tuple[str, Any], leases: Any = ALIVE) -> list[tuple[str, str]]:
-    found = diagnose_namespace(SeenNamespace("ns", resources, leases), NOW, lambda words: f"lethe {words}")
+    found = diagnose_namespace(SeenNamespace("ns", resources, leases), NOW, PLACE)
     return [(f.level.value, f.code) for f in found]
 
 
@@ -58,7 +60,7 @@ def test_each_problem_of_a_resource_is_found_and_says_what_to_run(
 ) -> None:
     seen = SeenNamespace("ns", [resource], ALIVE)
 
-    (finding,) = diagnose_namespace(seen, NOW, lambda words: f"lethe {words}")
+    (finding,) = diagnose_namespace(seen, NOW, PLACE)
 
     assert (finding.level.value, finding.code) == expected
     assert finding.do == f"lethe why {resource[0]}/x"
@@ -75,3 +77,11 @@ def test_what_failed_in_the_last_day_is_a_warning() -> None:
     kind, dataset = a_resource(Ready="True")
 
     assert codes((kind, {**dataset, "status": {**dataset["status"], "runs": runs}})) == [("warning", "RunFailed")]
+
+
+def test_the_pods_of_a_committer_are_looked_for_where_it_is() -> None:
+    leases = {**ALIVE, "lethe-committer": a_lease(hours=1)}
+
+    (finding,) = diagnose_namespace(SeenNamespace("ns", (), leases), NOW, PLACE)
+
+    assert finding.do == "kubectl --context far get pods -n ns -l app.kubernetes.io/component=committer"
