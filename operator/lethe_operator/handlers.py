@@ -105,8 +105,8 @@ LISTED_WITHIN_SECONDS: Final = 60.0
 class KnownNames(Protocol):
     """The names of the resources of each namespace."""
 
-    def ensure(self, kube: Kube, namespace: str) -> None:
-        """Return when the resources of a namespace are known."""
+    def ensure_each(self, kube: Kube, namespaces: Iterable[str]) -> None:
+        """Return when the resources of each namespace are known in which the operator may read."""
 
     def dataset_names(self, namespace: str) -> Collection[str]:
         """The Datasets of a namespace, and those that only Restatements name."""
@@ -131,8 +131,7 @@ async def resync(queue: WorkQueue, known: KnownNames, kube: Kube, namespaces: Se
     """Run until cancelled."""
     while True:
         try:
-            for namespace in namespaces:
-                await asyncio.to_thread(known.ensure, kube, namespace)
+            await asyncio.to_thread(known.ensure_each, kube, namespaces)
         except KubeError as e:
             log.warning("resync: %s", e)
         else:
@@ -143,13 +142,8 @@ async def resync(queue: WorkQueue, known: KnownNames, kube: Kube, namespaces: Se
 
 async def wait_until_listed(known: KnownNames, kube: Kube, namespaces: Sequence[str]) -> None:
     """Wait until everything is known, or an error, or for some time: `resync` goes on."""
-
-    def ensure() -> None:
-        for namespace in namespaces:
-            known.ensure(kube, namespace)
-
     with suppress(KubeError, TimeoutError):
-        await asyncio.wait_for(asyncio.to_thread(ensure), LISTED_WITHIN_SECONDS)
+        await asyncio.wait_for(asyncio.to_thread(known.ensure_each, kube, namespaces), LISTED_WITHIN_SECONDS)
 
 
 # Watches report each change. If one is lost, this is how long it remains unnoticed at most.
@@ -166,20 +160,23 @@ class ComparesObjects(Protocol):
     def is_synced(self, namespaces: Sequence[str]) -> bool:
         """Whether all objects of these namespaces have been listed."""
 
-    def ensure(self, kube: Kube, namespace: str) -> None:
-        """Return when the objects of a namespace are known.
+    def permitted(self, namespaces: Iterable[str]) -> Sequence[str]:
+        """Those of the namespaces in which the operator was not forbidden to read when it was last asked to."""
+
+    def ensure_each(self, kube: Kube, namespaces: Iterable[str]) -> None:
+        """Return when the objects of each namespace are known in which the operator may read.
 
         That includes the effect of each write without an answer. The first call lists them.
         """
 
-    def catch_up(
-        self, kube: Kube, namespaces: Sequence[str], kinds: Sequence[ResourceKind] = (), unhurried: bool = False
-    ) -> None:
+    def relist(self, kube: Kube, namespaces: Iterable[str]) -> None:
+        """Return when everything is known that the API server has now in the namespaces in which the operator may read."""
+
+    def catch_up(self, kube: Kube, namespaces: Sequence[str], kinds: Sequence[ResourceKind] = ()) -> None:
         """Return when everything that the API server has now is known.
 
         Args:
             kinds: Empty: all that are watched.
-            unhurried: Leave the API server time for others.
         """
 
     def listed_by_watches(self, before: float) -> list[tuple[ResourceKind, str]]:
@@ -218,11 +215,10 @@ class Relists:
         due, self._due = self._due, None
         listed = self.objects.listed_by_watches(now - AFTER_LISTING_SECONDS)
         if due is None or now >= due:
-            if self.objects.is_synced(self.namespaces):
-                self.objects.catch_up(self.kube, self.namespaces, unhurried=True)
+            if self.objects.is_synced(self.objects.permitted(self.namespaces)):
+                self.objects.relist(self.kube, self.namespaces)
             else:
-                for namespace in self.namespaces:
-                    self.objects.ensure(self.kube, namespace)
+                self.objects.ensure_each(self.kube, self.namespaces)
             self.health.relisted()
             due = now + self.seconds * random.uniform(1 - JITTER, 1 + JITTER)
         else:

@@ -73,9 +73,10 @@ class Runtime:
 
     def ready(self) -> ProbeAnswer:
         """Whether the process leads, or could take over at once: it knows all resources and reaches the Lease."""
-        trouble = (
-            None if self.objects.is_synced(self.settings.watch_namespaces) else "The resources are not listed yet."
-        )
+        permitted = self.objects.permitted(self.settings.watch_namespaces)
+        trouble = None if self.objects.is_synced(permitted) else "The resources are not listed yet."
+        if self.settings.watch_namespaces and not permitted:
+            trouble = "The operator may not read in any of its namespaces."
         trouble = trouble or self.leadership.trouble()
         if trouble is not None:
             return ProbeAnswer(False, trouble)
@@ -124,7 +125,7 @@ def registry(kinds: Iterable[ResourceKind] = WATCHED) -> kopf.OperatorRegistry:
                 add(key, Priority.CHANGED if key in first else Priority.DUE)
 
         objects.on_change = on_change
-        runtime.leadership.catch_up = lambda: objects.take_over(runtime.kube, namespaces)
+        runtime.leadership.catch_up = lambda of: objects.take_over(runtime.kube, of)
         runtime.leadership.on_change = on_acting
         resyncs = resync(queue, objects, runtime.kube, namespaces, settings.resync_seconds)
         relists = Relists(objects, runtime.kube, namespaces, runtime.health)

@@ -1,8 +1,8 @@
 """Decides whether this process acts, and holds the Leases that this depends on. I/O, in two threads.
 
-It acts if it leads its release, has caught up with the API server, and its release holds the Lease of the namespace. The Lease
-of the release is renewed in a thread of its own: neither a long listing nor an unavailable namespace delays it. What follows
-from it is done in the other thread.
+It acts if it leads its release, has caught up with the API server, and its release holds the Lease of the namespace. A namespace
+in which it may not read keeps it from acting in that one only. The Lease of the release is renewed in a thread of its own, so
+that neither a long listing nor an unavailable namespace delays it. What follows from it is done in the other thread.
 
 Each write of a Lease carries the version that was read: of two operators that take it at the same moment, only one succeeds.
 """
@@ -218,6 +218,8 @@ class Claims:
 TICK_SECONDS: Final = 0.5
 # After a catch-up that failed.
 AGAIN_SECONDS: Final = 1.0
+# How often a leader looks whether it may read in the namespaces in which it was forbidden to.
+FORBIDDEN_AGAIN_SECONDS: Final = 10.0
 # How long the release of the Lease waits for requests that are under way.
 WRITES_END_SECONDS: Final = 10.0
 # A process that could neither read nor renew the Lease for this long is not ready.
@@ -226,8 +228,9 @@ SILENT_SECONDS: Final = 20.0
 ONLY: Final = 0
 
 
-def nothing() -> None:
+def nothing(_namespaces: Collection[str]) -> Collection[str]:
     """There is nothing to catch up with."""
+    return ()
 
 
 def ignore(_namespaces: Collection[str]) -> None:
@@ -243,14 +246,20 @@ class Leadership:
     """None: there is no election, this is the only process of its release."""
     claims: Claims | None = None
     """None: there is no other release."""
-    catch_up: Callable[[], None] = nothing
-    """Makes all caches as new as the API server. Raises: KubeError."""
+    catch_up: Callable[[Collection[str]], Collection[str]] = nothing
+    """Makes the caches of these namespaces as new as the API server. Returns those in which this process may not read.
+
+    Raises: KubeError.
+    """
     on_change: Callable[[Collection[str]], None] = ignore
     """Called with namespaces in which this process may act from now on, or no longer: all their keys are to be reconciled."""
     on_leader: Callable[[bool], None] = lambda _leads: None
     """Called when this process becomes the leader, and when it is one no longer."""
     # The term in which this process has caught up; None: it has not.
     _caught_up: int | None = None
+    # Namespaces in which this process may not read. It does not act in them.
+    _behind: frozenset[str] = frozenset()
+    _behind_since: float = 0.0
     _stopping: threading.Event = field(default_factory=threading.Event)
     _news: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -378,13 +387,15 @@ class Leadership:
         """
         term = self._term()
         if term is not None and term != self._caught_up:
-            self.catch_up()
+            self._catch_up(self.namespaces)
             if self.claims is not None:
                 self.claims.renew(all_now=True)
             self._caught_up = term
         leads = self.leads()
         if leads and self.claims is not None:
             self.claims.renew()
+        if leads and self._behind and self._clock() >= self._behind_since + FORBIDDEN_AGAIN_SECONDS:
+            self._catch_up(self._behind)
         self._log(leads)
         acting = frozenset(n for n in self.namespaces if self._acts_in(n))
         begun = {n for n in acting if n not in self._acting or n in self._refused}
@@ -394,6 +405,13 @@ class Leadership:
         if begun or ended:
             self.on_change(frozenset(begun | ended))
 
+    def _catch_up(self, namespaces: Collection[str]) -> None:
+        self._behind_since = self._clock()
+        self._behind = frozenset(self.catch_up(namespaces))
+
+    def _clock(self) -> float:
+        return boot_seconds() if self.lease is None else self.lease.clock()
+
     def _term(self) -> int | None:
         """The current term, if this process leads; None: it does not."""
         if self.lease is None:
@@ -401,7 +419,9 @@ class Leadership:
         return self.lease.term if self.lease.held() else None
 
     def _acts_in(self, namespace: str) -> bool:
-        return self.leads() and (self.claims is None or self.claims.acts_in(namespace))
+        if not self.leads() or namespace in self._behind:
+            return False
+        return self.claims is None or self.claims.acts_in(namespace)
 
     def _keep(self) -> None:
         while not self._stopping.wait(min(self.renew(), threading.TIMEOUT_MAX)):

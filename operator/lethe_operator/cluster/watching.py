@@ -4,7 +4,8 @@ It stores nothing in the cluster: no handler needs a finalizer or an annotation,
 this operator. It keeps nothing of an object whose event was handled: the operator has its own store.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, repeat
 from typing import Any, Final
 
 import kopf
@@ -22,6 +23,16 @@ INACTIVE_SECONDS: Final = 90.0
 CHUNK: Final = 500
 # kopf keeps the last event of an object, and a task, for this long. A long value would keep all objects of a long listing.
 IDLE_SECONDS: Final = 0.1
+# Pauses after requests that fail. kopf ends a watch for good when they end.
+BACK_OFF_SECONDS: Final = (1, 1, 2, 3, 5, 8, 13, 21)
+LONGEST_BACK_OFF_SECONDS: Final = 30
+
+
+class Endless:
+    """The pauses of a watch that never gives up, such as in a namespace in which the operator may not read for an hour."""
+
+    def __iter__(self) -> Iterator[float]:
+        return chain(BACK_OFF_SECONDS, repeat(LONGEST_BACK_OFF_SECONDS))
 
 
 class NoMemories(ResourceMemories):
@@ -86,6 +97,7 @@ def kopf_settings(committer: str) -> kopf.OperatorSettings:
     settings.queueing.idle_timeout = IDLE_SECONDS
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
+    settings.networking.error_backoffs = Endless()
     settings.persistence.finalizer = f"{PREFIX}/operator"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
     settings.persistence.diffbase_storage = _NoEssence()

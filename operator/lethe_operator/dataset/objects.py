@@ -7,10 +7,12 @@ Each kind has its own watch, so one kind may be newer than another. Who depends 
 function. The store is never older than the operator's own writes.
 """
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, Protocol
 
 from lethe.contract.settings import Launcher, RunFamily
@@ -28,6 +30,7 @@ from lethe.kube import (
     Document,
     Kube,
     NotFound,
+    RequestRefused,
     ResourceKind,
 )
 from lethe.uri import index_keys, overlap_keys
@@ -55,6 +58,9 @@ from lethe_operator.resources.vacuum_policy import VacuumPolicy, parse_vacuum_po
 from lethe_operator.restatement.observe import RestatementCache
 from lethe_operator.runs.observe import RunObject, of_job, of_spark_application
 
+log = logging.getLogger(__name__)
+
+_FORBIDDEN: Final = 403
 _DELETED: Final = "DELETED"
 # A key of the index of pods.
 _UNPLACED: Final = "unplaced"
@@ -122,6 +128,7 @@ class WatchedObjects:
         # Writes without an answer, by namespace, with a mark of each.
         self._doubtful: dict[str, dict[tuple[ResourceKind, str], object]] = {}
         self._listed_again: dict[tuple[ResourceKind, str], float] = {}  # when a watch last listed, by the clock
+        self._forbidden: set[str] = set()
 
     # --- what feeds the store -----------------------------------------------------------------------------------------
 
@@ -183,6 +190,52 @@ class WatchedObjects:
         """Whether all objects of these namespaces have been listed."""
         return all((kind, namespace) in self._listed for namespace in namespaces for kind in self._kinds)
 
+    def permitted(self, namespaces: Iterable[str]) -> list[str]:
+        """Those of the namespaces in which the operator was not forbidden to read when it was last asked to."""
+        return [n for n in namespaces if n not in self._forbidden]
+
+    def ensure_each(self, kube: Kube, namespaces: Iterable[str]) -> None:
+        """Return when the objects of each namespace are known in which the operator may read: see `ensure`.
+
+        Whoever removes its rights in one namespace does not stop it in the others.
+
+        Raises:
+            KubeError: The API server rejected a request for another reason, or did not answer (`status` 0).
+        """
+        for namespace in namespaces:
+            self._if_permitted(namespace, partial(self.ensure, kube, namespace))
+
+    def relist(self, kube: Kube, namespaces: Iterable[str]) -> None:
+        """Catch up without hurry in each namespace in which the operator may read.
+
+        Raises:
+            KubeError: The API server rejected a request for another reason, or did not answer (`status` 0).
+        """
+        for namespace in namespaces:
+            self._if_permitted(namespace, partial(self.catch_up, kube, [namespace], unhurried=True))
+
+    def _if_permitted(self, namespace: str, read: Callable[[], None]) -> None:
+        try:
+            read()
+        except RequestRefused as e:
+            if e.status != _FORBIDDEN:
+                raise
+            self._forbid(namespace, e)
+        else:
+            self._permit(namespace)
+
+    def _forbid(self, namespace: str, error: RequestRefused) -> None:
+        if namespace in self._forbidden:
+            return
+        self._forbidden.add(namespace)
+        text = "namespace %s: the operator may not read here, and does nothing in it until it may: %s"
+        log.warning(text, namespace, error)
+
+    def _permit(self, namespace: str) -> None:
+        if namespace in self._forbidden:
+            self._forbidden.discard(namespace)
+            log.info("namespace %s: the operator may read here again", namespace)
+
     def ensure(self, kube: Kube, namespace: str) -> None:
         """Return when the objects of a namespace are known.
 
@@ -228,18 +281,37 @@ class WatchedObjects:
                 self._catch_up(kube, kind, namespace, unhurried)
                 self._listed.add((kind, namespace))
 
-    def take_over(self, kube: Kube, namespaces: Sequence[str]) -> None:
+    def take_over(self, kube: Kube, namespaces: Iterable[str]) -> Collection[str]:
         """Catch up within seconds, in a store whose watches run.
 
         Of a kind with many objects, it reads only what has changed since the newest known object.
 
+        Returns:
+            The namespaces in which the operator may not read.
+
         Raises:
-            KubeError: The API server rejected a request, or did not answer (`status` 0).
+            KubeError: The API server rejected a request for another reason, or did not answer (`status` 0).
         """
         of_kinds = [(kind, namespace) for namespace in namespaces for kind in self._kinds]
+        forbidden: dict[str, RequestRefused] = {}
+
+        def read(of: tuple[ResourceKind, str]) -> None:
+            try:
+                self._take_over(kube, *of)
+            except RequestRefused as e:
+                if e.status != _FORBIDDEN:
+                    raise
+                forbidden[of[1]] = e
+
         with ThreadPoolExecutor(TAKE_OVER_AT_ONCE, thread_name_prefix="take-over") as pool:
-            for _ in pool.map(lambda of: self._take_over(kube, *of), of_kinds):
+            for _ in pool.map(read, of_kinds):
                 pass
+        for _, namespace in of_kinds:
+            if namespace in forbidden:
+                self._forbid(namespace, forbidden[namespace])
+            else:
+                self._permit(namespace)
+        return forbidden.keys()
 
     def _take_over(self, kube: Kube, kind: ResourceKind, namespace: str) -> None:
         store = self._stores[kind]

@@ -355,8 +355,8 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
         KubeError: The API server does not answer.
     """
     kube, objects, tables, settings = sources.kube, sources.objects, sources.tables, sources.settings
-    for watched in {namespace, *settings.watch_namespaces}:
-        objects.ensure(kube, watched)
+    objects.ensure(kube, namespace)
+    objects.ensure_each(kube, objects.permitted(n for n in settings.watch_namespaces if n != namespace))
     store = objects.restatements
     known, looked_up_by = store.of(namespace, name, now), store.looking_up_in(namespace, name)
     restatements, invalid = known.restatements, list(known.invalid)

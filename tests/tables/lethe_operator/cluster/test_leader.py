@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from lethe.kube import LEASES, Away, NotLeading
-from lethe_operator.cluster.leader import Claims, Leadership, LeaseHolder
+from lethe_operator.cluster.leader import FORBIDDEN_AGAIN_SECONDS, Claims, Leadership, LeaseHolder
 from lethe_operator.cluster.leadership import LEADER
 from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.main import Runtime, without_namespaces
@@ -45,8 +45,9 @@ class Replica:
         claims = Claims(self.server, ["ns"], "system/release", self.clock) if self.with_claims else None
         self.leadership = Leadership(["ns"], lease, claims, self._catch_up, self.changes.append)
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, _namespaces: Collection[str]) -> Collection[str]:
         self.caught_up += 1
+        return ()
 
     def step(self) -> None:
         self.leadership.renew()
@@ -70,7 +71,7 @@ def test_a_new_leader_acts_only_after_it_has_caught_up(clock: ManualClock) -> No
 def test_a_leader_that_cannot_catch_up_does_not_act(clock: ManualClock) -> None:
     one = Replica("one", FakeCluster(), clock)
 
-    def fail() -> None:
+    def fail(_namespaces: Collection[str]) -> Collection[str]:
         raise Away(0, "NoAnswer", "x")
 
     one.leadership.catch_up = fail
@@ -83,6 +84,34 @@ def test_a_leader_that_cannot_catch_up_does_not_act(clock: ManualClock) -> None:
     one.leadership.follow()
 
     assert one.acts()
+
+
+def test_a_namespace_in_which_it_may_not_read_keeps_a_leader_from_acting_in_that_one_only(clock: ManualClock) -> None:
+    lease = LeaseHolder(FakeCluster(), "system", "leader", "one", LEADER, clock)  # type: ignore[arg-type]
+    changes, asked, forbidden = [], [], {"theirs"}
+
+    def catch_up(namespaces: Collection[str]) -> Collection[str]:
+        asked.append(set(namespaces))
+        return forbidden & set(namespaces)
+
+    leadership = Leadership(["ours", "theirs"], lease, None, catch_up, changes.append)
+
+    def step(seconds: float) -> list[bool]:
+        clock.now += seconds
+        leadership.renew()
+        leadership.follow()
+        return [leadership.acts_in("ours"), leadership.acts_in("theirs")]
+
+    assert step(0) == [True, False]
+    assert step(1) == [True, False]
+    assert asked == [{"ours", "theirs"}]  # it is not asked all the time
+    assert step(FORBIDDEN_AGAIN_SECONDS) == [True, False]
+    forbidden.clear()
+    assert step(FORBIDDEN_AGAIN_SECONDS) == [True, True]
+
+    step(FORBIDDEN_AGAIN_SECONDS)
+    assert asked == [{"ours", "theirs"}, {"theirs"}, {"theirs"}]
+    assert changes == [{"ours"}, {"theirs"}]
 
 
 @pytest.mark.parametrize("with_claims", [False, True], ids=["", "claims"])

@@ -1,18 +1,25 @@
 """Listings of the objects of Kubernetes: what a watch has lost is found, what is newer than a page stays, and a write without an
 answer is looked up."""
 
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
-from lethe.kube import DATASETS, JOBS, RESTATEMENTS, Away, ResourceKind
+from lethe.kube import DATASETS, JOBS, RESTATEMENTS, Away, RequestRefused, ResourceKind
 from lethe_operator.cluster.cache import READ_ONE_BY_ONE
 from lethe_operator.cluster.schedule import Key
 from lethe_operator.dataset.objects import WatchedObjects
+from lethe_operator.dataset.observe import Sources, observe
+from lethe_operator.dataset.tables import TableReader
 from lethe_operator.handlers import AFTER_LISTING_SECONDS, Relists, keys_of
 from lethe_operator.probes import OperatorHealth
+from lethe_operator.restatement.observe import IdLists
+from lethe_operator.settings import Settings
 
+from tests.support.builders import NOW
 from tests.support.clock import ManualClock
 from tests.support.fake_cluster import Client, FakeCluster, watched
 from tests.support.resources import a_dataset_body, a_restatement_body
@@ -212,6 +219,96 @@ def test_everything_is_listed_again_after_an_error_and_when_its_time_has_come() 
         listings()
     client.before = {}
     assert listings() == 1
+
+
+# --- namespaces in which the operator may not read -----------------------------------------------------------------------
+
+
+@dataclass
+class PartlyForbidden:
+    """Refuses to show a namespace."""
+
+    server: FakeCluster
+    forbidden: str = "theirs"
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self.server, name)
+
+        def request(kind: ResourceKind, namespace: str, *arguments: Any, **options: Any) -> Any:
+            if namespace == self.forbidden:
+                raise RequestRefused(403, "Forbidden", f"GET {kind.plural}")
+            return real(kind, namespace, *arguments, **options)
+
+        return request
+
+
+def two_namespaces() -> PartlyForbidden:
+    of = {name: a_dataset_body(name, meta={"namespace": name, "uid": name}) for name in ("ours", "theirs")}
+    return PartlyForbidden(FakeCluster(*((DATASETS, body) for body in of.values())))
+
+
+BOTH = ["theirs", "ours"]
+
+
+def test_a_new_leader_takes_over_where_it_may_read() -> None:
+    client, objects = two_namespaces(), WatchedObjects()
+
+    assert set(objects.take_over(client, BOTH)) == {"theirs"}  # type: ignore[arg-type]
+    assert [d.meta.name for n in BOTH for d in objects.datasets(n)] == ["ours"]
+    assert objects.permitted(BOTH) == ["ours"]
+
+    client.forbidden = ""
+    assert not objects.take_over(client, ["theirs"])  # type: ignore[arg-type]
+    assert objects.permitted(BOTH) == BOTH
+    assert objects.is_synced(BOTH)
+
+
+def test_the_other_namespaces_are_listed_again_and_the_process_stays_alive() -> None:
+    client, objects, clock = two_namespaces(), WatchedObjects(), ManualClock()
+    health = OperatorHealth(clock, 600)
+    relists = Relists(objects, client, BOTH, health, clock=clock, seconds=600)  # type: ignore[arg-type]
+    for _ in range(2):
+        relists.step()
+        clock.now += 661
+
+    assert health.trouble(0.0, -math.inf) is None
+    client.server.delete(DATASETS, "ours", "ours")
+    relists.step()
+    assert not objects.datasets("ours")
+
+    clock.now += 661
+    client.forbidden = ""
+    relists.step()
+    assert [d.meta.name for d in objects.datasets("theirs")] == ["theirs"]
+
+
+def test_a_dataset_is_observed_although_another_namespace_refuses() -> None:
+    """Datasets of all namespaces are compared, so all are read first."""
+    client, objects = two_namespaces(), WatchedObjects()
+    settings = Settings(watch_namespaces=("ours", "theirs"))
+    sources = Sources(client, objects, TableReader(), IdLists(), settings)  # type: ignore[arg-type]
+
+    assert not observe(sources, "ours", "new", NOW).invalid
+    assert [d.meta.name for d in objects.datasets("ours")] == ["ours"]
+    with pytest.raises(RequestRefused):
+        observe(sources, "theirs", "new", NOW)
+
+
+def test_another_refusal_or_no_answer_is_an_error() -> None:
+    """It concerns all namespaces, or nothing is known of them."""
+    objects = WatchedObjects()
+    for error in (RequestRefused(401, "Unauthorized", "GET"), Away(0, "NoAnswer", "GET")):
+
+        def fail(error: Exception = error) -> None:
+            raise error
+
+        client = Client(a_server(1), before={0: fail})
+        with pytest.raises(type(error)):
+            objects.ensure_each(client, ["ns"])  # type: ignore[arg-type]
+        client = Client(a_server(1), before={0: fail})
+        with pytest.raises(type(error)):
+            objects.take_over(client, ["ns"])  # type: ignore[arg-type]
+    assert objects.permitted(["ns"]) == ["ns"]
 
 
 # --- writes without an answer ------------------------------------------------------------------------------------------
