@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 KEEP_ALIVE_SECONDS = 15
 # After a signal, requests that are being answered have this long. Streams end.
 STOP_SECONDS = 5
-# How often the files of the certificate are looked at. Whoever issues it replaces it days before it ends.
+# How often the files of the certificate are looked at. An issuer replaces it days before it ends.
 RENEW_SECONDS = 30
 # Of the kernel, for each connection: what a client that does not read may occupy before it is noticed.
 SEND_BUFFER_BYTES = 131_072
@@ -140,9 +140,8 @@ class _Renewal:
         if seen == self._read or self._config.ssl is None:
             return
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
-                *self._files
-            )  # one that fits no key changes nothing
+            # One that does not fit its key changes nothing.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*self._files)
             self._config.ssl.load_cert_chain(*self._files)
         except OSError as e:  # that of TLS is one, too
             log.warning("the certificate has changed and cannot be read: %s", e)

@@ -102,7 +102,9 @@ def write(kube: Kube, kind: ResourceKind, meta: Meta, old: StoredStatus[S], new:
         Away: No answer, or one that asks to retry later.
     """
     patch, version = patch_of(old, new), meta.resource_version
-    for tried in range(1, TRIES + 1) if patch else ():
+    if not patch:
+        return None
+    for tried in range(1, TRIES + 1):
         try:
             if tried > 1:
                 now = kube.get(kind, meta.namespace, meta.name)["metadata"]

@@ -197,7 +197,7 @@ class WatchedObjects:
     def ensure_each(self, kube: Kube, namespaces: Iterable[str]) -> None:
         """Return when the objects of each namespace are known in which the operator may read: see `ensure`.
 
-        Whoever removes its rights in one namespace does not stop it in the others.
+        A namespace in which it has no rights does not stop it in the others.
 
         Raises:
             KubeError: The API server rejected a request for another reason, or did not answer (`status` 0).

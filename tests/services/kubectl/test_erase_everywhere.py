@@ -179,7 +179,7 @@ def test_what_is_wrong_creates_nothing_and_shows_no_value(
 def test_a_request_that_is_refused_leaves_no_values_and_says_why(
     lake: LocalApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever may create Secrets may not be allowed to delete any."""
+    """A user who may create Secrets may not be allowed to delete any."""
     create = Kube.create
 
     def refusing(kube: Kube, kind: ResourceKind, namespace: str, document: Any, dry_run: bool = False) -> Any:

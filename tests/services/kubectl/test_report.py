@@ -112,7 +112,7 @@ def test_a_report_of_a_broken_setup_says_what_failed_and_tells_nothing_about_peo
 def test_the_events_of_a_report_are_about_its_resources_and_their_runs(
     broken: LocalApi, tmp_path: Path, dataset: str
 ) -> None:
-    """Those of other programs in the namespace are nobody's business, and those of other Datasets only if all are asked for."""
+    """Those of other programs in the namespace are left out, and those of other Datasets only if all are asked for."""
     broken.dataset("sales", buffer={"uri": f"file://{broken.folder.path}/sales"})
     lethes = "lethe.dev/v1beta1"
     about = [(lethes, "Dataset", "flights"), (lethes, "Restatement", "erase-1"), ("v1", "Pod", "flights-vacuum-1-x")]

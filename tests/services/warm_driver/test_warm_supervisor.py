@@ -212,7 +212,7 @@ def test_runs_go_one_at_a_time_in_their_order_and_each_in_its_own_folder(
 def test_a_run_that_had_begun_when_the_supervisor_was_killed_is_not_repeated_and_the_others_go_on(
     namespace: Namespace, supervisor: Supervisor, is_cancelled: bool
 ) -> None:
-    """Nobody knows whether it goes on: the supervisor may be on a node that is cut off."""
+    """It is unknown whether it goes on: the supervisor may be on a node that is cut off."""
     begun, other = a_spec("waits"), a_spec("ok")
     namespace.ask(begun)
     namespace.ask(other)
