@@ -59,21 +59,20 @@ def inputs(stories: Callable[[str], ClusterStory], queue: TestQueue) -> Inputs:
         ),
         found.registered.a_dataset(consolidation={"mode": "Register", "minBatches": 3}),
     )
-    announce_two_of_three(found.lines, queue)
+    announce_two_batches(found.lines, queue)
     return found
 
 
-def announce_two_of_three(story: ClusterStory, queue: TestQueue) -> None:
-    """Put three batches into the buffer after it was listed, and let the store tell of two."""
+def announce_two_batches(story: ClusterStory, queue: TestQueue) -> None:
+    """Put two batches into the buffer after it was listed, with the messages that the store would send."""
     story.cluster.wait_for_condition(story.dataset, "EventsReady", within_seconds=SOON)
     story.cluster.wait_for(story.dataset, lambda b: "buffer" in b["status"], within_seconds=SOON, why="a listing")
-    put_file(story, "silent.json", as_json(a_table_of(1, first_id=900)))
-    told = [
+    announced = [
         put_file(story, "l1.json.gz", gzip.compress(as_json(a_table_of(5)))),
         put_file(story, "l2.json", as_json(a_table_of(5, first_id=50))),
     ]
     story.expected += rows_of("l1", a_table_of(5)) + rows_of("l2", a_table_of(5, first_id=50))
-    for uri in told:
+    for uri in announced:
         bucket, key = split(uri)
         head = story.lake.s3.head_object(Bucket=bucket, Key=key)
         queue.send(created(bucket, key, head["ETag"].strip('"'), size=head["ContentLength"]))
@@ -114,7 +113,6 @@ def states(story: ClusterStory) -> dict[str, str]:
 
 
 def test_events_of_the_store_lead_to_a_run_that_promotes_files_of_json(inputs: Inputs, queue: TestQueue) -> None:
-    """A batch that no message announced waits for the next listing."""
     story = inputs.lines
 
     story.wait_for_status(batches_promoted=2)
