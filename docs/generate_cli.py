@@ -76,6 +76,7 @@ kubectl krew install --manifest=dist/lethe.yaml --archive=dist/kubectl-lethe-0.1
 | 1 | `put` of several batches | a batch was not put |
 | 1 | `plan`, `--dry-run` | a resource would be refused, or not carried out |
 | 1 | `--wait`, `local wait` | it failed, or the timeout has passed |
+| 1 | all commands | Ctrl-C, or the answer to a question was no |
 | 2 | all commands | wrong arguments |
 | 3 | `plan --exit-code` | the apply would change something |
 | 10 | all commands | change the input, the table or its ledger first: the line on stderr says how |

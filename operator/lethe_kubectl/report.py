@@ -21,12 +21,14 @@ from typing import Any, Final
 import click
 import yaml
 from lethe.base.errors import LetheError
+from lethe.base.names import kube_name
 from lethe.cli.output import working
 from lethe.contract.kubernetes import GROUP
 from lethe.iceberg import catalogs
 from lethe.kube import DATASETS, EVENTS, JOBS, PODS, RESTATEMENTS, VACUUM_POLICIES, KubeError, ResourceKind
 from lethe.version import version as own_version
 from lethe_local.folder import log_of
+from lethe_operator.resources.common import LABEL_DATASET, LABEL_RUN_ID
 from lethe_spark.run.redact import secrets_of
 
 from lethe_kubectl.cleaning import cleaned, cleaned_event, cleaned_pod, cleaned_resource, cleaned_text
@@ -40,7 +42,8 @@ LINES: Final = 2000
 LOGS_AT_MOST: Final = 20
 """Logs of runs: first of those that failed, then of the newest."""
 _KINDS: Final = {"datasets": DATASETS, "restatements": RESTATEMENTS, "vacuumpolicies": VACUUM_POLICIES}
-_SYSTEM: Final = "app.kubernetes.io/name=lethe"
+_SYSTEM: Final = f"app.kubernetes.io/name=lethe,!{LABEL_RUN_ID}"
+"""Lethe's own pods. Those of runs have its name too."""
 _PACKAGES: Final = ("lethe-lake", "pyiceberg", "pyarrow", "kubernetes", "pydantic", "click")
 _README: Final = """\
 A report of Lethe, made by `lethe report`.
@@ -116,14 +119,14 @@ def collect(at: Connection, system_namespace: str, dataset: str = "", secrets: C
         bundle.add(f"resources/{name}.yaml", lambda name=name, kind=kind: resources(name, kind))  # type: ignore[misc]
     bundle.add("conditions.txt", lambda: cleaned_text(_conditions(documents), secrets))
     bundle.add("events.json", lambda: _json([cleaned_event(e, secrets) for e in _events(at, documents)]))
-    _add_pods(bundle, at, system_namespace)
+    _add_pods(bundle, at, system_namespace, dataset)
     for run in _runs(documents.get("datasets", ())):
         bundle.add(f"logs/{run}.log", lambda run=run: _log(lines_of(at, run, LINES), secrets))  # type: ignore[misc]
     bundle.add("versions.json", lambda: _json(_versions(at)))
     return bundle
 
 
-def _add_pods(bundle: Bundle, at: Connection, system_namespace: str) -> None:
+def _add_pods(bundle: Bundle, at: Connection, system_namespace: str, dataset: str) -> None:
     """The pods of runs and of Lethe, the logs of the latter, and the metrics of the operator."""
     secrets = bundle.secrets
     if at.local is not None:
@@ -131,17 +134,18 @@ def _add_pods(bundle: Bundle, at: Connection, system_namespace: str) -> None:
             if (file := log_of(at.local, name)) is not None:
                 bundle.add(f"logs/{name}.log", lambda file=file: _log(_last_of(file), secrets))  # type: ignore[misc]
         return
+    runs = f"{LABEL_DATASET}={kube_name(dataset)},{LABEL_RUN_ID}" if dataset else LABEL_RUN_ID
     own: list[tuple[str, dict[str, Any]]] = []
 
     def pods() -> str:
         own.extend((system_namespace, p) for p in at.kube.list(PODS, system_namespace, _SYSTEM))
         if at.namespace != system_namespace:
             own.extend((at.namespace, p) for p in at.kube.list(PODS, at.namespace, _SYSTEM))
-        of_runs = [p for p in at.kube.list(PODS, at.namespace, "lethe.dev/run-id") if p not in [p for _, p in own]]
-        return yaml.safe_dump_all([cleaned_pod(p, secrets) for p in (*(p for _, p in own), *of_runs)], sort_keys=False)
+        pods = [*(pod for _, pod in own), *at.kube.list(PODS, at.namespace, runs)]
+        return yaml.safe_dump_all([cleaned_pod(pod, secrets) for pod in pods], sort_keys=False)
 
     bundle.add("pods.yaml", pods)
-    bundle.add("jobs.yaml", lambda: _jobs(at, secrets))
+    bundle.add("jobs.yaml", lambda: _jobs(at, runs, secrets))
     for namespace, pod in own:
         name = str(pod["metadata"]["name"])
         for container in (pod.get("spec") or {}).get("containers") or ():
@@ -160,10 +164,10 @@ def _add_pods(bundle: Bundle, at: Connection, system_namespace: str) -> None:
                 )
 
 
-def _jobs(at: Connection, secrets: Collection[str]) -> str:
+def _jobs(at: Connection, labels: str, secrets: Collection[str]) -> str:
     jobs = [
         {"metadata": {"name": j["metadata"]["name"]}, "status": cleaned(j.get("status") or {}, secrets)}
-        for j in at.kube.list(JOBS, at.namespace, "lethe.dev/run-id")
+        for j in at.kube.list(JOBS, at.namespace, labels)
     ]
     return yaml.safe_dump_all(jobs, sort_keys=False)
 

@@ -39,7 +39,8 @@ def post(kube: Kube, namespace: str, events: Iterable[Event], uids: dict[tuple[s
         document = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": f"{event.name[:200]}.{time.time_ns():x}", "namespace": namespace},
+            # A part of a name ends neither with a hyphen nor with a dot.
+            "metadata": {"name": f"{event.name[:200].rstrip('-.')}.{time.time_ns():x}", "namespace": namespace},
             "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "reportingController": CONTROLLER,
             "reportingInstance": instance[:128],

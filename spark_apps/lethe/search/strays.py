@@ -71,6 +71,8 @@ _PARQUET: Final = (b"PAR1", b"PARE")
 _ORC: Final = b"ORC"
 _POSITIONS: Final = ["file_path", "pos"]
 _FIELD_ID: Final = b"PARQUET:field_id"
+_VERSION_OF_MANIFEST: Final = "format-version"
+"""A key in the header of a manifest and of a list of manifests. A data file has none."""
 _HEADER_BYTES: Final = 4 * 2**20
 _DELETION_VECTOR: Final = "deletion-vector-v1"
 _VECTOR_OF: Final = "referenced-data-file"
@@ -390,12 +392,15 @@ def _of_avro(stream: BinaryIO, path: str, field_id: int) -> StrayContent:
     stream.seek(0)
     header = stream.read(_HEADER_BYTES)
     try:
-        schema: Any = fastavro.reader(io.BytesIO(header)).writer_schema
+        opened = fastavro.reader(io.BytesIO(header))
+        schema: Any = opened.writer_schema
         fields = schema["fields"]
     except Exception:
         return UNKNOWN
     if is_own(path, header):
         return NO_ROWS
+    if _VERSION_OF_MANIFEST in opened.metadata:
+        return UNKNOWN  # whose fields have ids of their own, which may be that of the batch column
     return StrayContent(of_table=any(f.get("field-id") == field_id for f in fields))
 
 

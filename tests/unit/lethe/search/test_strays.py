@@ -54,9 +54,10 @@ def parquet(*ids: str | None, field_ids: bool = True, **more: list[Any]) -> byte
     return sink.getvalue()
 
 
-def avro(*fields: Mapping[str, Any]) -> bytes:
+def avro(*fields: Mapping[str, Any], **metadata: str) -> bytes:
     sink = io.BytesIO()
-    fastavro.writer(sink, {"type": "record", "name": "r", "fields": list(fields)}, [])
+    schema = {"type": "record", "name": "r", "fields": list(fields)}
+    fastavro.writer(sink, schema, [], metadata={k.replace("_", "-"): v for k, v in metadata.items()})
     return sink.getvalue()
 
 
@@ -98,6 +99,7 @@ def test_other_formats_of_data_files_are_known_by_their_first_bytes() -> None:
     assert content(an_orc_file()) == UNKNOWN
     assert content(avro(batch)) == StrayContent(of_table=True)
     assert content(avro({**batch, "field-id": 9})) == UNKNOWN
+    assert content(avro(batch, format_version="2")) == UNKNOWN, "a manifest, whose fields have ids of their own"
     assert content(b"Obj\x01 and no more") == UNKNOWN
     assert content(b"not whole", "data/f.orc") == UNKNOWN
 
