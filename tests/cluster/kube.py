@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.cluster.api import APPLY, JSON, MANAGER, MERGE_PATCH, Api, Object, api_of
 from tests.cluster.api import Refused as Refused
+from tests.support.clock import SLOWER
 
 PAUSE_SECONDS = 0.1
 
@@ -193,17 +194,18 @@ class Cluster:
         Args:
             what: `kind/name`, or (`kind`, `-l`, `selector`) for any of several objects; it may not exist yet.
             until: A question to one state of the object.
+            within_seconds: On a machine of usual speed; see `tests.support.clock`.
         Raises: NotSeen, with the last state's status.
         """
         arguments = _list_arguments(what) if isinstance(what, str) else list(what)
-        deadline, last = time.monotonic() + within_seconds, None
-        for state in self._states(arguments, deadline):
+        limit, last = SLOWER * within_seconds, None
+        for state in self._states(arguments, time.monotonic() + limit):
             last = state
             if until(state):
                 return state
         status = json.dumps((last or {}).get("status"), indent=1)
         wanted = why or "a state that did not come"
-        raise NotSeen(f"{what}: waited {within_seconds:.0f}s for {wanted}; the last status was {status}")
+        raise NotSeen(f"{what}: waited {limit:.0f}s for {wanted}; the last status was {status}")
 
     def wait_for_condition(
         self, ref: str, kind: str, *, status: str = "True", reason: str = "", within_seconds: float

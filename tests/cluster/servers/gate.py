@@ -13,6 +13,7 @@ from tests.cluster.install import image
 from tests.cluster.kube import Cluster
 from tests.cluster.lake import GATE, GATE_PORT, SERVICES, Services
 from tests.cluster.servers.pods import server
+from tests.support.clock import SLOWER
 
 SCRIPT = Path(__file__).with_name("s3_gate.py")
 
@@ -37,9 +38,10 @@ class Gate:
 
     def wait_until(self, holds: Callable[[list[str]], bool], within_seconds: float, why: str) -> list[str]:
         """The paths of the requests that are held, as soon as these are the ones that a test waits for."""
-        until = time.monotonic() + within_seconds
+        limit = SLOWER * within_seconds
+        until = time.monotonic() + limit
         while not holds(held := list(self._state()["held"])):
-            assert time.monotonic() < until, f"waited {within_seconds:.0f} s for {why}; held were {held}"
+            assert time.monotonic() < until, f"waited {limit:.0f} s for {why}; held were {held}"
             time.sleep(0.1)
         return held
 
