@@ -22,7 +22,7 @@ from lethe.contract.run import ColumnRedaction, RestatementRequest
 from lethe.contract.settings import FileFormat, SchemaEvolution, UnknownBatches
 from lethe.ingest.buffer_files import COLUMNS_WANTED, FileOutcome, Reader, ReadSettings, decode_columns
 from lethe.ingest.buffer_store import BufferAway, FileTask
-from lethe.ingest.checking import with_unknown_types
+from lethe.ingest.checking import columns_of
 from lethe.ingest.schema_fit import plan_evolution
 from lethe.ingest.shared_folders import open_buffer
 from lethe.kube import (
@@ -73,13 +73,16 @@ _BATCHES_AT_MOST: Final = 20
 def new_columns(dataset: Dataset, table: ReadTable, buffer: BufferDigest) -> Sequence[str]:
     """The columns that the next run would add or widen, each with its type.
 
-    Files that cannot be read count as without new columns: the run reports them.
+    Files that cannot be read count as without new columns, and so do all for a table with columns that cannot be compared here:
+    the run reports them.
     """
     spec = dataset.spec
     if spec.schema_evolution is not SchemaEvolution.ADD_COLUMNS or spec.buffer.format is not FileFormat.PARQUET:
         return ()
-    current = table.table.schema()
-    columns = with_unknown_types(current.as_arrow(), current)
+    try:
+        columns = columns_of(table.table.schema())
+    except InputError:
+        return ()
     store = open_buffer(spec.buffer.uri, spec.batch_column, table.properties, spec.buffer.layout)
     tasks: list[FileTask] = []
     for waiting in buffer.oldest[:_BATCHES_AT_MOST]:

@@ -28,6 +28,7 @@ from lethe_plan.changes import (
 )
 from lethe_plan.effects import PlannedEffects
 from pyiceberg.catalog import Catalog
+from pyiceberg.types import UUIDType
 
 from tests.support import tables
 from tests.support.builders import a_batch
@@ -360,7 +361,10 @@ def test_a_dataset_on_the_table_of_another_one_is_a_problem(lake: Lake) -> None:
 
 
 def test_columns_that_schema_evolution_would_add_are_named(lake: Lake) -> None:
-    lake.put("W2", v=pa.array([1], pa.int64()), carrier=pa.array(["UA"]))
+    with lake.table.update_schema() as update:
+        update.add_column("key", UUIDType())  # which files have as text
+    key = pa.array(["6f1f6a4e-0000-4000-8000-000000000001"])
+    lake.put("W2", v=pa.array([1], pa.int64()), key=key, carrier=pa.array(["UA"]))
 
     planned = lake.effect(lake.dataset(schemaEvolution="AddColumns"))
 
