@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UUIDType
 
 from lethe.base.names import similar
 
@@ -130,12 +131,16 @@ class ColumnPath:
         return ColumnPath(self.fields[-1:], f"{self.prefix}{'.'.join(self.parts[:-1])}.")
 
     def of(self, rows: pa.RecordBatch) -> pa.Array:
-        """Its values in rows with the columns of the table, as `values_at` returns them."""
+        """Its values in rows with the columns of the table, as `values_at` returns them. UUIDs are bytes, also of texts."""
         values = rows.column(rows.schema.names.index(self.top.name))
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
         values = values_at(values, self._steps())
-        return values.storage if isinstance(values, pa.ExtensionArray) else values
+        if isinstance(values, pa.ExtensionArray):
+            values = values.storage
+        if isinstance(self.type, UUIDType) and pa.types.is_string(values.type):
+            return pa.array([_uuid_bytes(text) for text in values.to_pylist()], pa.binary(16))
+        return values
 
     def _steps(self) -> list[Step]:
         steps: list[Step] = []
@@ -143,6 +148,14 @@ class ColumnPath:
             kind = parent.field_type
             steps.append(kind.fields.index(field) if isinstance(kind, StructType) else None)
         return steps
+
+
+def _uuid_bytes(text: str | None) -> bytes | None:
+    """The bytes of a UUID; None: it is null, or a text that is none, with which no row is written."""
+    try:
+        return None if text is None else UUID(text).bytes
+    except ValueError:
+        return None
 
 
 def resolve_column(schema: Schema, name: str, table: str = "the table", case_sensitive: bool = True) -> ColumnPath:

@@ -23,6 +23,7 @@ from pyiceberg.types import (
     StringType,
     StructType,
     TimestamptzType,
+    UUIDType,
 )
 
 INNER = StructType(NestedField(21, "c", IntegerType()))
@@ -36,6 +37,7 @@ SCHEMA = Schema(
     NestedField(7, "ok", BooleanType()),
     NestedField(8, "s", INNER),
     NestedField(9, "l", ListType(31, IntegerType())),
+    NestedField(10, "key", UUIDType()),
 )
 COLUMNS = pa.schema(
     [
@@ -48,8 +50,12 @@ COLUMNS = pa.schema(
         ("ok", pa.bool_()),
         ("s", pa.struct([("c", pa.int32())])),
         ("l", pa.list_(pa.int32())),
+        ("key", pa.string()),
     ]
 )
+
+
+KEYS = [f"6f1f6a4e-0000-4000-8000-00000000000{digit}" for digit in "ABC"]
 
 
 def spec(**kind: Any) -> CheckSpec:
@@ -86,6 +92,8 @@ CASES: dict[str, tuple[CheckSpec, str, list[Any], list[int]]] = {
     "another value": (on("values", "name", allowed=["a", "b"]), "name", ["a", "c", None, "b"], [1]),
     "another number": (on("values", "v", allowed=[1, "2"]), "v", [1, 2, 3, None], [2]),
     "another truth": (on("values", "ok", allowed=["true"]), "ok", [True, False, None], [1]),
+    "another UUID": (on("values", "key", allowed=KEYS[:2]), "key", [KEYS[0], KEYS[1].lower(), KEYS[2], None], [2]),
+    "a UUID in a condition": (spec(condition=f"key <> '{KEYS[0].lower()}'"), "key", [KEYS[0], KEYS[1], None], [0]),
     "a text that does not match": (on("pattern", "name", matches="^[A-Z]{2}[0-9]+$"), "name", ["AB1", "x", None], [1]),
     "a part that matches": (on("pattern", "name", matches="[0-9]"), "name", ["a1b", "ab", ""], [1, 2]),
     "a condition": (spec(condition="v > 3 AND v < 9"), "v", [3, 4, 9, None], [0, 2]),
