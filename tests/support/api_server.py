@@ -22,6 +22,8 @@ from lethe_local.folder import Folder
 from lethe_operator.cluster.client import Kube, ResourceKind, of_configuration
 from lethe_spark.run.kube import PodApi
 
+from tests.support.clock import SLOWER
+
 NAMESPACE = "air"
 
 
@@ -195,10 +197,11 @@ class ApiServer:
 
     def wait_for(self, holds: Callable[[], bool], within_seconds: float, what: str = "") -> None:
         """Until something holds that requests can bring about."""
-        until = time.monotonic() + within_seconds
+        limit = SLOWER * within_seconds
+        until = time.monotonic() + limit
         with self.news:
             while not holds():
-                assert time.monotonic() < until, f"not within {within_seconds} s: {what or holds}"
+                assert time.monotonic() < until, f"not within {limit} s: {what or holds}"
                 self.news.wait(0.5)
 
 
