@@ -114,7 +114,8 @@ class ConsoleSettings(ApiModel):
 class GatewaySettings:
     """The settings of one gateway process, which do not change while it runs."""
 
-    host: str = "0.0.0.0"
+    host: str = ""
+    """"": all addresses, of IPv4 and of IPv6."""
     port: int = 8443
     tls: tuple[Path, Path] | None = None
     """Files of the certificate chain and its key, in PEM; None: plain HTTP."""

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any, Final
 
 _LENGTH: Final = re.compile(r"[0-9]{1,18}")
@@ -70,11 +71,23 @@ class BoundedServer(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: "type[BoundedHandler]") -> None:
         """Create `BoundedServer`.
 
+        Args:
+            address: Host and port. The host "" means all addresses, of IPv4 and of IPv6.
+
         Raises:
             OSError: The port is taken.
         """
         self._places = threading.BoundedSemaphore(handler.limits.connections)
+        if not address[0] and socket.has_dualstack_ipv6():
+            self.address_family = socket.AF_INET6
         super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """Bind the socket. Python's own method also asks DNS for the name of the host, which nothing needs."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start a thread for a new connection. Without a free place, the connection is closed without an answer."""

@@ -9,8 +9,11 @@ from prometheus_client.exposition import choose_encoder
 from lethe.http_server import BoundedHandler, BoundedServer, ClientLimits, Rejected, start
 
 
-def serve_metrics(port: int, registry: CollectorRegistry, host: str = "0.0.0.0") -> BoundedServer:
+def serve_metrics(port: int, registry: CollectorRegistry, host: str = "") -> BoundedServer:
     """Serve Prometheus metrics on a port, in a thread.
+
+    Args:
+        host: "": all addresses, of IPv4 and of IPv6.
 
     Raises:
         OSError: The port is in use.

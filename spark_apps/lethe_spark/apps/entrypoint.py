@@ -100,7 +100,7 @@ def _executor(environ: Mapping[str, str], jars: Sequence[str]) -> list[str]:
         *("--executor-id", environ["SPARK_EXECUTOR_ID"]),
         *("--cores", environ["SPARK_EXECUTOR_CORES"]),
         *("--app-id", environ["SPARK_APPLICATION_ID"]),
-        *("--hostname", environ["SPARK_EXECUTOR_POD_IP"]),
+        *("--hostname", f"[{host}]" if ":" in (host := environ["SPARK_EXECUTOR_POD_IP"]) else host),
         *("--resourceProfileId", environ["SPARK_RESOURCE_PROFILE_ID"]),
         *("--podName", environ["SPARK_EXECUTOR_POD_NAME"]),
     ]

@@ -22,6 +22,8 @@ DEFAULT_JARS: Final = "~/.cache/lethe/jars"
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 QUICK_START: Final = "-XX:TieredStopAtLevel=1"
 """For a JVM that lives for seconds, or whose work Python does: Java's second compiler would take more time than it saves."""
+ADDRESSES: Final = ("spark.driver.host", "spark.driver.bindAddress")
+"""Settings of which Kubernetes sets the value, as it writes the address of a pod."""
 NO_DUMPS: Final = ("-XX:-CreateCoredumpOnCrash", "-XX:-HeapDumpOnOutOfMemoryError")
 """The memory of a run holds values of rows, also erased ones. It must not get onto a disk. See `lethe_spark.run.core_dumps`."""
 AZURE_CLIENT: Final = "-Djdk.httpclient.allowRestrictedHeaders=content-length"
@@ -56,6 +58,9 @@ def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
     if memory := environ.get(MEMORY_ENV):
         defaults["spark.driver.memory"] = memory
     settings = defaults | dict(confs)
+    for name in ADDRESSES:
+        if name in settings:
+            settings[name] = in_brackets(settings[name])
     if settings["spark.master"].startswith("local"):
         settings.setdefault("spark.driver.host", "127.0.0.1")
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
@@ -71,6 +76,11 @@ def launch_confs(confs: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
     if os.path.exists(archive := f"{folders[0]}/{ARCHIVE}"):
         options = f"{' '.join(archive_options(archive))} {options}"
     return with_java_options(settings, options)
+
+
+def in_brackets(address: str) -> str:
+    """An address as Spark wants it: IPv6 in brackets."""
+    return f"[{address}]" if ":" in address and not address.startswith("[") else address
 
 
 def with_java_options(confs: Mapping[str, str], options: str) -> dict[str, str]:

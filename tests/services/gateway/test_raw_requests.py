@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
@@ -23,8 +24,8 @@ FILE = f"PUT /v1/namespaces/ns/datasets/flights/uploads/{'0' * 32}/files/0 HTTP/
 class Gateway:
     """A server in a thread, with a cluster in memory."""
 
-    def __init__(self, table: OneTable | None = None, **limits: Any) -> None:
-        settings = GatewaySettings(host="127.0.0.1", port=0, namespaces=("ns",), limits=CallerLimits(**limits))
+    def __init__(self, table: OneTable | None = None, host: str = "127.0.0.1", **limits: Any) -> None:
+        settings = GatewaySettings(host=host, port=0, namespaces=("ns",), limits=CallerLimits(**limits))
         self.rights = Rights()
         resources = Resources({"datasets": [a_dataset_body(status=DATASET_STATUS)]})
         services = Services(settings, self.rights, resources, table or OneTable(), Writer(resources))
@@ -32,12 +33,16 @@ class Gateway:
         self._thread = threading.Thread(target=lambda: asyncio.run(self.server.serve()))
         self._thread.start()
 
-    @property
-    def client(self) -> RawClient:
+    def addresses(self) -> dict[str, int]:
+        """The ports, by address."""
         while not self.server.started:
             pass
-        (listening,) = self.server.servers[0].sockets
-        return RawClient(listening.getsockname()[1], headers={"Authorization": f"Bearer {TOKEN}"})
+        return dict(listening.getsockname()[:2] for listening in self.server.servers[0].sockets)
+
+    @property
+    def client(self) -> RawClient:
+        (port,) = self.addresses().values()
+        return RawClient(port, headers={"Authorization": f"Bearer {TOKEN}"})
 
     def stop(self) -> None:
         self.server.should_exit = True
@@ -48,13 +53,24 @@ class Gateway:
 def gateway() -> Iterator[Callable[..., Gateway]]:
     made: list[Gateway] = []
 
-    def started(table: OneTable | None = None, **limits: Any) -> Gateway:
-        made.append(Gateway(table, **limits))
+    def started(table: OneTable | None = None, **settings: Any) -> Gateway:
+        made.append(Gateway(table, **settings))
         return made[-1]
 
     yield started
     for one in made:
         one.stop()
+
+
+def test_it_listens_on_addresses_of_both_families(gateway: Callable[..., Gateway]) -> None:
+    """A cluster may have either."""
+    ports = gateway(host=GatewaySettings().host).addresses()
+
+    for host, every in (("127.0.0.1", "0.0.0.0"), ("::1", "::")):
+        connection = HTTPConnection(host, ports[every], timeout=20)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200
+        connection.close()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,20 @@ def test_metrics_are_read_as_prometheus_reads_them(metrics: Served) -> None:
     assert b"lethe_answer 42.0" in text
     assert b"lethe_answer" not in other
     assert written.status == 405
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_metrics_are_served_on_addresses_of_both_families(host: str) -> None:
+    """A cluster may have either."""
+    server = serve_metrics(0, CollectorRegistry())
+    connection = HTTPConnection(host, server.server_port, timeout=20)
+
+    connection.request("GET", "/metrics")
+
+    assert connection.getresponse().status == 200
+    connection.close()
+    server.shutdown()
+    server.server_close()
 
 
 def test_the_module_is_the_only_server_of_its_kind() -> None:

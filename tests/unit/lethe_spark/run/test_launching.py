@@ -249,6 +249,16 @@ def test_an_executor_gets_the_options_of_its_driver_in_their_order() -> None:
     assert {"-XX:-CreateCoredumpOnCrash", "-XX:-HeapDumpOnOutOfMemoryError"} < set(wanted)
 
 
+def test_addresses_of_ipv6_are_in_brackets() -> None:
+    address = {"spark.driver.host": "fd00::1", "spark.driver.bindAddress": "[fd00::1]"}
+    executor = command(["executor"], {**EXECUTOR, "SPARK_EXECUTOR_POD_IP": "fd00::2"}, [])
+
+    confs = launch_confs(address, {"SPARK_HOME": "/opt/spark"})
+
+    assert (confs["spark.driver.host"], confs["spark.driver.bindAddress"]) == ("[fd00::1]", "[fd00::1]")
+    assert executor[executor.index("--hostname") + 1] == "[fd00::2]"
+
+
 def test_an_executor_whose_driver_left_something_out_does_not_start() -> None:
     with pytest.raises(KeyError, match="SPARK_DRIVER_URL"):
         command(["executor"], {k: v for k, v in EXECUTOR.items() if k != "SPARK_DRIVER_URL"}, [])
