@@ -138,7 +138,10 @@ class Reason(StrEnum):
         "The table's folders overlap those of an older Dataset's table.",
     )
     BUFFER_SHARED = "BufferShared", "The buffer is equal to, inside or above the buffer of an older Dataset."
-    BUFFER_BEING_LISTED = "BufferBeingListed", "Waiting for the first listing of the buffer to finish."
+    BUFFER_BEING_LISTED = (
+        "BufferBeingListed",
+        "Waiting for a listing of the buffer to finish: the first one, or that after a run.",
+    )
     NOTHING_WAITS = "NothingWaits", "No batch in the buffer waits for promotion."
     ENOUGH_BATCHES = "EnoughBatches", "At least consolidation.minBatches batches wait."
     ENOUGH_BYTES = "EnoughBytes", "At least consolidation.minBytes wait."

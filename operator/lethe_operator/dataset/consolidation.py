@@ -48,6 +48,11 @@ from lethe_operator.runs.spec import committer_failed, may_ask, may_register
 from lethe_operator.settings import Settings
 
 _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
+# After a run, the next one waits for the listing that its end has caused. Otherwise it would take only the batches that were
+# known before, often a few, and a run of a few costs almost as much as one of thousands. It waits for as long as the last run
+# took, within these limits.
+LISTED_WITHIN: Final = timedelta(seconds=10)
+LISTED_WITHIN_AT_MOST: Final = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
@@ -183,6 +188,11 @@ def _choice(dataset: Dataset, world: Observation, now: datetime, settings: Setti
     if not_before is None or not_before > now:
         decision = _paused(latest_state, not_before)
         return ConsolidationChoice(None, latest_state, latest, not_before, abandoned, decision)
+    listed_by = _listed_by(world, batches, latest_state, spec)
+    if listed_by is not None and listed_by > now:
+        text = f"{len(batches)} batches wait. The listing after the last run may find more."
+        decision = ConsolidationDecision(Decision.LATER, Verdict(Reason.BUFFER_BEING_LISTED, text), listed_by)
+        return ConsolidationChoice(None, latest_state, latest, listed_by, abandoned, decision)
     earlier = next((r for r in runs if r.run_id == run.run_id), None)
     number = max((a.number for a in earlier.attempts), default=0) + 1 if earlier else 1
     run = run.model_copy(update={"attempt": number})
@@ -194,6 +204,19 @@ def _choice(dataset: Dataset, world: Observation, now: datetime, settings: Setti
         engine=_engine(dataset, world, run, now),
     )
     return ConsolidationChoice(launch, latest_state, latest, None, abandoned, decision)
+
+
+def _listed_by(
+    world: Observation, batches: Sequence[WaitingBatch], latest_state: RetryState | None, spec: ConsolidationSettings
+) -> datetime | None:
+    """Until when a run for these batches waits for the listing that is under way; None: it waits for none."""
+    oldest = world.buffer.oldest if isinstance(world.buffer, BufferDigest) else ()
+    is_full = len(batches) >= spec.max_batches_per_run or len(batches) < len(oldest)
+    if is_full or not world.is_listed_now or not isinstance(latest_state, Succeeded):
+        return None
+    attempt = latest_state.attempt
+    finished = attempt.finished or attempt.created
+    return finished + min(max(finished - attempt.created, LISTED_WITHIN), LISTED_WITHIN_AT_MOST)
 
 
 def _must_create_table(dataset: Dataset, world: Observation) -> bool:

@@ -531,7 +531,7 @@ class Listings:
             log.info("%s: did not find new batches: %s", dataset.meta.full_name, type(e).__name__)
         with self._lock:
             buffer.after, buffer.ahead = newest.after or buffer.after, None
-            reported = bool(folders) and not ahead.awaited and not ahead.stop.is_set()
+            reported = not ahead.awaited and not ahead.stop.is_set()
             ahead.done.set()
         if reported:
             self.on_change(dataset.meta, True)
@@ -554,6 +554,15 @@ class Listings:
             buffer = self._buffers.get(dataset.meta.full_name)
             known = buffer.digest if buffer is not None and buffer.identity == _identity(dataset) else NotListed()
         return known.swept() if isinstance(known, BufferDigest) else known
+
+    def is_listed_now(self, dataset: Dataset) -> bool:
+        """Whether a listing is under way, or about to begin, that did not wait for its time, or a look for new batches."""
+        with self._lock:
+            buffer = self._buffers.get(dataset.meta.full_name)
+            if buffer is None or buffer.identity != _identity(dataset):
+                return False
+            urgent = any(listing is not None and listing.urgent for listing in (buffer.running, buffer.planned))
+            return urgent or buffer.again or buffer.ahead is not None
 
     def suspend(self, dataset: str) -> None:
         """Do not list the buffer of a Dataset, as `namespace/name`, until `digest` is called again."""

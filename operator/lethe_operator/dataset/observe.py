@@ -439,6 +439,7 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
         runs,
         table,
         buffer,
+        tables.listings.is_listed_now(dataset),
         overlapping_datasets,
         events,
         committer,

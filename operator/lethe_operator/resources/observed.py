@@ -538,6 +538,8 @@ class Observation:
     table: TableView | NoTable | Unavailable = NoTable()
     buffer: BufferDigest | NotListed | Unavailable = EMPTY_BUFFER
     """Consistent with the table's ledger."""
+    is_listed_now: bool = False
+    """A listing that did not wait for its time, as after the end of a run, may find more batches soon."""
     overlapping_datasets: tuple[Dataset, ...] = ()
     """The other Datasets of the namespace whose buffer, table or queue this Dataset or its Restatements may use too."""
     events: EventsView | None = None

@@ -124,6 +124,7 @@ def test_new_batches_are_found_beside_a_listing_that_takes_long(
     wait_until(lambda: isinstance(seen(listings), BufferDigest), LIMIT_SECONDS)
     gate.batch_ids = tuple("ABCDE")
     seen(listings, run_ended=True)  # is held up half-way
+    assert listings.is_listed_now(a_dataset())
     monkeypatch.setattr(listing, "NEW_OBJECTS_AT_MOST", 6)
 
     def found(new: bool = True) -> int:
@@ -145,9 +146,11 @@ def test_new_batches_that_are_found_late_lead_to_another_reconcile(listings: Lis
     listings.on_change = lambda _, is_news: reported.append(is_news)
     gate.batch_ids = tuple("ABC")
 
+    assert not listings.is_listed_now(a_dataset())
     listings.digest(a_dataset(), {}, {}, ListingRequest(new=True))
 
     wait_until(lambda: reported == [True], LIMIT_SECONDS)
+    assert not listings.is_listed_now(a_dataset())
     assert seen(listings).batches == 3
 
 
