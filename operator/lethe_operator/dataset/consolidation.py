@@ -188,7 +188,7 @@ def _choice(dataset: Dataset, world: Observation, now: datetime, settings: Setti
     if not_before is None or not_before > now:
         decision = _paused(latest_state, not_before)
         return ConsolidationChoice(None, latest_state, latest, not_before, abandoned, decision)
-    listed_by = _listed_by(world, batches, latest_state, spec)
+    listed_by = _listed_by(world, batches, latest, latest_state, spec)
     if listed_by is not None and listed_by > now:
         text = f"{len(batches)} batches wait. The listing after the last run may find more."
         decision = ConsolidationDecision(Decision.LATER, Verdict(Reason.BUFFER_BEING_LISTED, text), listed_by)
@@ -207,12 +207,20 @@ def _choice(dataset: Dataset, world: Observation, now: datetime, settings: Setti
 
 
 def _listed_by(
-    world: Observation, batches: Sequence[WaitingBatch], latest_state: RetryState | None, spec: ConsolidationSettings
+    world: Observation,
+    batches: Sequence[WaitingBatch],
+    latest: ObservedRun | None,
+    latest_state: RetryState | None,
+    spec: ConsolidationSettings,
 ) -> datetime | None:
-    """Until when a run for these batches waits for the listing that is under way; None: it waits for none."""
-    oldest = world.buffer.oldest if isinstance(world.buffer, BufferDigest) else ()
-    is_full = len(batches) >= spec.max_batches_per_run or len(batches) < len(oldest)
-    if is_full or not world.is_listed_now or not isinstance(latest_state, Succeeded):
+    """Until when a run for these batches waits for the listing that is under way; None: it waits for none.
+
+    It waits only if it would take fewer than half as many batches as the last one.
+    """
+    last = latest.intent.consolidation if latest is not None and latest.intent is not None else None
+    if last is None or not world.is_listed_now or not isinstance(latest_state, Succeeded):
+        return None
+    if 2 * len(batches) >= min(len(last.batch_ids), spec.max_batches_per_run):
         return None
     attempt = latest_state.attempt
     finished = attempt.finished or attempt.created

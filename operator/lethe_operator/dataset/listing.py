@@ -556,13 +556,13 @@ class Listings:
         return known.swept() if isinstance(known, BufferDigest) else known
 
     def is_listed_now(self, dataset: Dataset) -> bool:
-        """Whether a listing is under way, or about to begin, that did not wait for its time, or a look for new batches."""
+        """Whether a listing, or a look for new batches, is under way or about to begin."""
         with self._lock:
             buffer = self._buffers.get(dataset.meta.full_name)
             if buffer is None or buffer.identity != _identity(dataset):
                 return False
-            urgent = any(listing is not None and listing.urgent for listing in (buffer.running, buffer.planned))
-            return urgent or buffer.again or buffer.ahead is not None
+            is_urgent = buffer.planned is not None and buffer.planned.urgent
+            return is_urgent or buffer.running is not None or buffer.ahead is not None
 
     def suspend(self, dataset: str) -> None:
         """Do not list the buffer of a Dataset, as `namespace/name`, until `digest` is called again."""

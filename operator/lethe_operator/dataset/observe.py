@@ -474,6 +474,8 @@ def _doubts_what_succeeded(dataset: Dataset, table: TableView | NoTable | Unavai
 
 CHEAP_OBJECTS: Final = 10_000
 """A buffer of at most this many objects is listed with ten requests."""
+OBJECTS_PER_BATCH_TAKEN: Final = 20
+"""A larger buffer is listed at once after a run that took a batch for every so many objects in it."""
 
 
 def taken_by(runs: Iterable[ObservedRun], ended: Sequence[Attempt]) -> frozenset[str]:
@@ -495,7 +497,8 @@ def needs_listing(
 
     The ledger shows the effect of a run that settled all its batches, and the digest names the batches of the next runs.
     While the last of these works, the listing finds those of the runs after it. If all waiting batches are named,
-    notifications report new ones; without them, a buffer that costs little is listed. Such a buffer is also listed after a
+    notifications report new ones; without them, a buffer that costs little is listed, and a larger one if the run took many
+    batches and few are left: the next run should take as many. A buffer that costs little is also listed after a
     Restatement, because the status counts the batches that it concerns; any buffer is after an Undo, because batches that were
     withheld may be promoted now.
 
@@ -513,7 +516,10 @@ def needs_listing(
     if known.is_cut:
         return sum(b.id not in taken for b in known.oldest) < 2 * run_takes
     restated = any(a.kind is RunKind.RESTATEMENT for a in ended)
-    return (restated or not events_come) and known.objects <= CHEAP_OBJECTS
+    if known.objects <= CHEAP_OBJECTS:
+        return restated or not events_come
+    left = known.batches - len(taken)
+    return not events_come and 2 * left < len(taken) and len(taken) * OBJECTS_PER_BATCH_TAKEN >= known.objects
 
 
 def looks_for_new(ended: Sequence[Attempt], events_come: bool, known: BufferDigest | NotListed | Unavailable) -> bool:

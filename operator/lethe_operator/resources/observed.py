@@ -539,7 +539,7 @@ class Observation:
     buffer: BufferDigest | NotListed | Unavailable = EMPTY_BUFFER
     """Consistent with the table's ledger."""
     is_listed_now: bool = False
-    """A listing that did not wait for its time, as after the end of a run, may find more batches soon."""
+    """A listing that may find more batches is under way, or about to begin."""
     overlapping_datasets: tuple[Dataset, ...] = ()
     """The other Datasets of the namespace whose buffer, table or queue this Dataset or its Restatements may use too."""
     events: EventsView | None = None

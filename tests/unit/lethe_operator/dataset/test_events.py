@@ -9,7 +9,13 @@ from lethe.buffer.digest import BufferDigest
 from lethe.buffer.notifications import Written
 from lethe_operator.dataset.buffer_events import EventSources
 from lethe_operator.dataset.listing import Listings
-from lethe_operator.dataset.observe import CHEAP_OBJECTS, looks_for_new, needs_listing, taken_by
+from lethe_operator.dataset.observe import (
+    CHEAP_OBJECTS,
+    OBJECTS_PER_BATCH_TAKEN,
+    looks_for_new,
+    needs_listing,
+    taken_by,
+)
 from lethe_operator.guards.preconditions import other_reader
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, EventsView, NotListed, Unavailable
@@ -151,6 +157,29 @@ def test_new_batches_of_a_large_buffer_are_looked_for_when_a_consolidation_ends(
     ended: list[Attempt], events_come: bool, known: Any, looks: bool
 ) -> None:
     assert looks_for_new(ended, events_come, known) is looks
+
+
+MANY = tuple(f"b{n}" for n in range(600))
+
+
+@pytest.mark.parametrize(
+    ("events_come", "batches", "taken", "calls"),
+    [
+        (False, 600, MANY, True),
+        (False, 899, MANY, True),
+        (False, 900, MANY, False),  # enough are known for the next run
+        (False, 500, MANY[:500], False),  # a listing of all costs too much for so few
+        (True, 600, MANY, False),
+    ],
+)
+def test_a_large_buffer_is_listed_after_a_run_that_took_many_batches_and_left_few(
+    events_come: bool, batches: int, taken: tuple[str, ...], calls: bool
+) -> None:
+    done, large = an_attempt(RUN, SUCCEEDED, result=a_result(RUN)), OBJECTS_PER_BATCH_TAKEN * len(MANY) - 1
+    waiting = a_buffer(*(a_buffered(f"b{n}") for n in range(batches)))
+    known = replace(waiting, objects=large, head_id=a_table().head_id)
+
+    assert needs_listing([done], events_come, known, a_table(), taken, 50_000) is calls
 
 
 WAITING = replace(a_buffer(*(a_buffered(f"b{n}") for n in range(9)), names=8), head_id=a_table().head_id)

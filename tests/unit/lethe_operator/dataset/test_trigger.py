@@ -158,23 +158,25 @@ def test_a_burst_after_a_silence_is_taken_in_runs_of_the_oldest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("took", "ended", "listed", "most", "waits"),
+    ("last", "took", "ended", "listed", "most", "waits"),
     [
-        (5, 9, True, 50, 1),
-        (5, 11, True, 50, None),
-        (30, 11, True, 50, 19),
-        (300, 11, True, 50, 49),
-        (5, 9, False, 50, None),
-        (5, 9, True, 1, None),
+        ("XYZ", 5, 9, True, 50, 1),
+        ("XYZ", 5, 11, True, 50, None),
+        ("XYZ", 30, 11, True, 50, 19),
+        ("XYZ", 300, 11, True, 50, 49),
+        ("XYZ", 5, 9, False, 50, None),
+        ("XYZ", 5, 9, True, 1, None),
+        ("XY", 5, 9, True, 50, None),
     ],
-    ids=["waits", "has waited", "as long as the run took", "a minute at most", "nothing is listed", "a full run"],
+    ids=["waits", "waited", "as long as the run took", "a minute at most", "no listing", "a full run", "half as many"],
 )
 def test_after_a_run_the_next_one_waits_for_the_listing_that_may_find_more(
-    took: int, ended: int, listed: bool, most: int, waits: int | None
+    last: str, took: int, ended: int, listed: bool, most: int, waits: int | None
 ) -> None:
     """A run of the few batches that were known before would cost almost as much as one of thousands."""
-    done = an_attempt(a_consolidation(C), AttemptState.SUCCEEDED, ago_seconds=took + ended, finished_seconds=ended)
-    world = a_world(A, runs=(a_run(a_consolidation(C), done),), is_listed_now=listed)
+    spec = a_consolidation(*map(a_buffered, last))
+    done = an_attempt(spec, AttemptState.SUCCEEDED, ago_seconds=took + ended, finished_seconds=ended)
+    world = a_world(A, runs=(a_run(spec, done),), is_listed_now=listed)
 
     verdict = decided(world, a_dataset(consolidation={"minBatches": 1, "maxBatchesPerRun": most}))
 
