@@ -281,6 +281,14 @@ def first_step(files: Sequence[FileBounds], step_bytes: int) -> tuple[FileBounds
     return tuple(chosen)
 
 
+def bytes_after_conflict(files: Iterable[FileBounds], step_bytes: int) -> int:
+    """The size of the next step after one with these files was in vain because others changed some of them.
+
+    A quarter of it is likelier to be committed before others change it again.
+    """
+    return max(1, min(step_bytes, sum(f.size for f in files) // 4))
+
+
 def small_neighbours(
     rewritten: Sequence[FileBounds], small: Iterable[FileBounds], at_most: int | None = None
 ) -> tuple[FileBounds, ...]:

@@ -121,6 +121,18 @@ def test_commits_of_others_during_a_step_lose_nothing_and_no_deleted_row_returns
     story.check_reads(wanted)
 
 
+def test_a_step_whose_files_others_changed_is_followed_by_smaller_ones(story: Story) -> None:
+    """Otherwise a step that takes minutes would never be committed beside Restatements that mark rows in files."""
+    story.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    run = story.vacuuming_so()
+
+    result = story.run(run, after_write=lambda: story.sql("DELETE FROM {t} WHERE batch_id = 'B'"))
+
+    assert (result.outcome, result.steps, commits_of(story, run)) == ("Committed", 2, ["true", None])
+    assert (story.in_files(), story.tombstones()) == (Counter(), set())
+    story.check_reads(Counter())
+
+
 @pytest.mark.parametrize("when", some(["before_commit", "before_commit_2"], "before_commit"))
 def test_a_step_whose_snapshot_has_expired_is_planned_again(story: Story, when: str) -> None:
     """The runs of hundreds of commits, or an engine, may expire it while the files of a step are written."""

@@ -17,7 +17,7 @@ from lethe.merging import BinToMerge, FileToMerge, Merge
 from lethe.purge.source import with_row_ids
 from lethe.search.candidates import traits_of
 from lethe.vacuum.compaction import Bin, CompactionPlan, plan_compaction, rounds, steps
-from lethe.vacuum.plan import ROW_IDS_SINCE, TableTraits, target_bytes
+from lethe.vacuum.plan import ROW_IDS_SINCE, TableTraits, bytes_after_conflict, target_bytes
 from lethe.writing.data_files import Unsupported, sort_keys_of
 
 from lethe_spark.commit.ledger_commit import Attempts, Intent, NothingToCommit, commit_on_ledger, discard
@@ -153,7 +153,9 @@ class Compacted:
 def compact_small_files(
     context: RunContext, table: SparkTable, max_bytes: int | None, out_of_time: Callable[[], str]
 ) -> Compacted:
-    """Merge small files, in commits of about `step_bytes` each. Plans again if files of a step were replaced in the meantime.
+    """Merge small files, in commits of about `step_bytes` each.
+
+    If files of a step were replaced in the meantime, it plans again, with smaller steps.
 
     Args:
         max_bytes: Limit for the total size of files to rewrite; None: no limit.
@@ -167,7 +169,7 @@ def compact_small_files(
     """
     spec = context.spec.vacuum
     assert spec is not None
-    done, bytes_left = Compacted(), max_bytes
+    done, bytes_left, step_bytes = Compacted(), max_bytes, spec.step_bytes
     for _ in range(PLANS):
         planned = _plan(context, table, bytes_left)
         plan = planned.plan
@@ -176,7 +178,7 @@ def compact_small_files(
         context.reporter.phase(
             Phase.WRITING, f"merging {len(plan.files)} small files into {len(plan.bins)}, {plan.left} groups remain"
         )
-        for step in steps(plan.bins, spec.step_bytes):
+        for step in steps(plan.bins, step_bytes):
             if out_of_time():
                 return replace(done, stopped=True)
             try:
@@ -185,9 +187,10 @@ def compact_small_files(
                 raise
             except LetheError as e:
                 return replace(done, why=str(e))
-            if snapshot_id is None:
-                break
             files = [f for files_of_bin in step for f in files_of_bin]
+            if snapshot_id is None:
+                step_bytes = bytes_after_conflict(files, step_bytes)
+                break
             done = Compacted(done.merged + len(files), snapshot_id)
             bytes_left = None if bytes_left is None else bytes_left - sum(f.size for f in files)
         else:

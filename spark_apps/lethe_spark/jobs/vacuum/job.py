@@ -436,14 +436,16 @@ def _purged(
     context: RunContext, table: SparkTable, spec: VacuumSpec, time_is_up: Callable[[], str]
 ) -> Purged | NotApproved:
     """Purge, then do the maintenance steps that commit."""
+    step_bytes = spec.step_bytes
     for _ in range(PLANS):
         context.reporter.phase(Phase.SCAN)
         surveyed = _surveyed(context, table)
         if spec.approved_plan and (surveyed is None or surveyed.planned.digest != spec.approved_plan):
             return NotApproved(_only_planned(context, surveyed))
-        purging = Purging(context, table, spec, surveyed, time_is_up) if surveyed is not None else None
+        purging = Purging(context, table, spec, surveyed, time_is_up, step_bytes) if surveyed is not None else None
         if purging is None or purging.work():
             break
+        step_bytes = purging.step_bytes
     else:
         raise files_kept_changing(table, 0)
     result = _result(context, purging).model_copy(update={"retention": _retention(spec, surveyed, purging)})

@@ -32,6 +32,7 @@ from lethe.vacuum.plan import (
     PlanAgain,
     VacuumPlan,
     also_purged,
+    bytes_after_conflict,
     first_step,
     one_by_one,
     plan_purge,
@@ -70,8 +71,8 @@ log = logging.getLogger(__name__)
 ONE_TASK_BYTES: Final = 128 * 1024**2
 """A partition up to this size is written by one task, in order. Spark may split a larger one among tasks, and not by batch."""
 
-PLANS: Final = 3
-"""How often a step is planned, if other writers rewrite its files in the meantime. Then the run ends, and is tried later."""
+PLANS: Final = 5
+"""How often a step is planned, if others change its files in the meantime. Then the run ends, and is tried later."""
 
 
 def filterable(
@@ -320,6 +321,8 @@ class Purging:
     survey: Survey
     time_is_up: Callable[[], str]
     """Returns why no step may start any more; empty: one may."""
+    step_bytes: int
+    """The size of the next step. Steps become smaller while others change their files before the commit, then larger again."""
     cleared: set[str] = field(default_factory=set)
     """Paths of files that hold no rows of the tombstones: they were searched, or written by this run."""
     held: dict[str, KeptFile] = field(default_factory=dict)
@@ -366,6 +369,7 @@ class Purging:
             self.tally.seconds += time.monotonic() - began
             if done.outcome.plan_again:
                 log.info("step %d of the vacuum is planned again: %s", self.tally.steps + 1, done.outcome.plan_again)
+                self.step_bytes = bytes_after_conflict(step.plan.rewrite, self.step_bytes)
                 if not self.tally.steps:
                     return False
                 replans += 1
@@ -373,6 +377,7 @@ class Purging:
                     raise files_kept_changing(self.table, self.tally.steps)
                 continue
             replans = 0
+            self.step_bytes = min(2 * self.step_bytes, self.spec.step_bytes)
             self._count(step, done)
             if not step.more:
                 break
@@ -573,7 +578,7 @@ class Purging:
         dirty, emptied, postponed = list[FileBounds](), list[FileBounds](), list[FileBounds]()
         taken = searches = 0
         for index, f in enumerate(waiting):
-            if dirty and taken + f.size > self.spec.step_bytes:
+            if dirty and taken + f.size > self.step_bytes:
                 return dirty, emptied, postponed + waiting[index:]
             if not self._fits(f, taken):
                 postponed.append(f)
@@ -582,7 +587,7 @@ class Purging:
                 if searches and self.time_is_up():
                     return dirty, emptied, postponed + waiting[index:]
                 searches += 1
-                ahead = first_step([g for g in waiting[index:] if self._fits(g, taken)], self.spec.step_bytes)
+                ahead = first_step([g for g in waiting[index:] if self._fits(g, taken)], self.step_bytes)
                 self._search(base, [self.live.found[g.path] for g in ahead])
             if f.path in self.searched.missing:
                 continue
@@ -747,6 +752,7 @@ def files_kept_changing(table: SparkTable, steps: int) -> ConflictError:
     """The error `DataMoved` of a run that gives up after this number of committed steps, which stay in the table."""
     return ConflictError(
         "DataMoved",
-        f"{table.full_name}: other writers kept replacing the files of the vacuum. A later run tries again. "
+        f"{table.full_name}: files of the vacuum were replaced, or rows in them deleted, each time before it committed, by "
+        "Restatements or other writers. A later run tries again. "
         f"The {steps} steps that this run has committed remain.",
     )

@@ -18,6 +18,7 @@ from lethe.vacuum.plan import (
     TableTraits,
     apart,
     by_priority,
+    bytes_after_conflict,
     expected_bytes,
     first_step,
     in_vain_percent,
@@ -121,6 +122,13 @@ def test_a_step_has_as_many_files_as_its_bytes_and_one_at_least() -> None:
 
     assert [len(first_step(files, size)) for size in (1, 79, 80, 1000)] == [1, 1, 2, 4]
     assert first_step([], 10) == ()
+
+
+def test_after_a_conflict_a_step_has_a_quarter_of_the_bytes_and_one_at_least() -> None:
+    files = [a_file("A", path=str(n), size=40) for n in range(4)]
+
+    assert [bytes_after_conflict(files, size) for size in (1000, 20)] == [40, 20]
+    assert [bytes_after_conflict(some, 1000) for some in (files[:0], [a_file("A", size=3)])] == [1, 1]
 
 
 # --- merged beside --------------------------------------------------------------------------------------------------
