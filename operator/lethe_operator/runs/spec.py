@@ -14,6 +14,7 @@ from lethe.buffer.digest import BufferDigest, WaitingBatch
 from lethe.buffer.notifications import Written
 from lethe.buffer.promotion import FILES_AT_MOST, OBJECTS_AT_MOST
 from lethe.contract.dataset import HoldSpec, PodSize, RunTemplate
+from lethe.contract.result import WARM_DRIVER_LIMIT
 from lethe.contract.run import (
     AcceptedHead,
     AllowedOperation,
@@ -495,14 +496,15 @@ def driver_of(world: Observation, engine: WarmEngine) -> WorkerView | None:
 def may_carry_out(launch: Launch, dataset: Dataset, world: Observation, settings: WarmDriverSettings) -> bool:
     """Whether a run is small enough, needs nothing that the warm driver lacks, and has never failed.
 
-    One that failed, whatever the cause, gets a pod of its own: a run that breaks the warm driver does so at most once.
+    One that failed, whatever the cause, gets a pod of its own: a run that breaks the warm driver does so at most once. After one
+    that needed too much, so do the next ones of its family: other runs would wait for them in vain.
     """
     there = driver_of(world, _warm_engine(launch))
     if there is None or there.away_until is not None or len(there.mailbox) >= settings.max_waiting:
         return False
     if launch.place is not None or not _is_standard(dataset.spec.run_template, settings.driver):
         return False
-    if launch.run.attempt > 1 or _failed_last(launch.run, world):
+    if launch.run.attempt > 1 or _failed_last(launch.run, world) or _needed_too_much(launch.run, world):
         return False
     size = _reads(launch, world)
     return size is not None and size <= settings.max_bytes_per_run
@@ -584,6 +586,12 @@ def _failed_last(run: RunSpec, world: Observation) -> bool:
     if last is None or last.state is not AttemptState.FAILED:
         return False
     return last.result is None or not last.result.permanent
+
+
+def _needed_too_much(run: RunSpec, world: Observation) -> bool:
+    """Whether the warm driver stopped one of the Dataset's last runs of this family, of which a few are known."""
+    attempts = (a for r in world.runs if r.kind.family is run.family for a in r.attempts)
+    return any(a.result is not None and a.result.reason == WARM_DRIVER_LIMIT for a in attempts)
 
 
 def _reads(launch: Launch, world: Observation) -> int | None:

@@ -265,6 +265,9 @@ WARM_DRIVER_AWAY: Final = "WarmDriverAway"
 files: on a node that is cut off.
 """
 
+WARM_DRIVER_LIMIT: Final = "WarmDriverLimitExceeded"
+"""The reason of an attempt that the warm driver stopped because it needed more time, memory or disk than one run may use."""
+
 LEGAL_HOLD: Final = "LegalHold"
 """The reason of a request that waits because holds cover rows that it would remove. It changes nothing to try it again
 under the same holds.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from lethe.base.errors import EXIT_INPUT, LetheError, TransientError
-from lethe.contract.result import WARM_DRIVER_AWAY, Phase, Progress, RunOutcome, RunResult
+from lethe.contract.result import WARM_DRIVER_AWAY, WARM_DRIVER_LIMIT, Phase, Progress, RunOutcome, RunResult
 from lethe.contract.run import Document, MailboxEntry
 from lethe.kube import CONFIG_MAPS, NotFound
 from lethe.logs import about
@@ -137,7 +137,7 @@ def not_delivered() -> LetheError:
 def over_limit(why: str) -> LetheError:
     """The transient error of a run that was stopped. `why` is a sentence of `exceeded`, without a final period."""
     return TransientError(
-        "WarmDriverLimitExceeded",
+        WARM_DRIVER_LIMIT,
         f"the warm driver stopped this run: {why}. A Job carries out the run.",
     )
 

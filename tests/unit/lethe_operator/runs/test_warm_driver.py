@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from lethe.contract.kubernetes import GIB, MIB
+from lethe.contract.result import WARM_DRIVER_LIMIT
 from lethe.contract.run import RunSpec
 from lethe_operator.actions import Actions
 from lethe_operator.reasons import Reason
@@ -214,6 +215,17 @@ def test_after_a_failed_consolidation_the_next_one_is_a_job_although_it_has_othe
     )
 
     assert (engines(first), engines(later)) == ([Engine.JOB], [Engine.WARM_DRIVER])
+
+
+def test_after_one_that_needed_too_much_the_next_ones_are_jobs_also_when_a_job_has_carried_it_out() -> None:
+    spec = a_consolidation(a_buffered("Y"))
+    result = a_result(spec, outcome="Failed", reason=WARM_DRIVER_LIMIT, message="It used 9 GiB.")
+    stopped = given(spec, AttemptState.FAILED, finished_seconds=3600, result=result)
+    done = a_run(spec, an_attempt(spec, AttemptState.SUCCEEDED, number=2, finished_seconds=1800))
+    both = replace(stopped, attempts=(*stopped.attempts, *done.attempts))
+
+    assert engines(decided(dataset=EAGER, buffered=[a_buffered("Z", size=MIB)], runs=(both,))) == [Engine.JOB]
+    assert [x.engine for x in decided(REPLAY, runs=(both,)).launches] == [Engine.WARM_DRIVER]
 
 
 def test_an_attempt_without_a_result_has_failed_when_the_warm_driver_is_gone() -> None:
