@@ -133,6 +133,15 @@ def test_a_step_whose_files_others_changed_is_followed_by_smaller_ones(story: St
     story.check_reads(Counter())
 
 
+def test_files_that_came_in_the_meantime_are_searched_before_the_run_ends(story: Story) -> None:
+    """By their bounds they might hold rows of the tombstones, which would stay, vacuum after vacuum, beside consolidations."""
+    result = story.run(story.vacuuming_so(), before_commit=lambda: story.filled("CE"))
+
+    assert (result.tombstones_purged, result.files_left, story.tombstones()) == (2, 0, set())
+    assert story.in_files() == Counter({"B": 4, "C": 4, "E": 4})
+    story.check_reads(of_batches("B", "C", "E"))
+
+
 @pytest.mark.parametrize("when", some(["before_commit", "before_commit_2"], "before_commit"))
 def test_a_step_whose_snapshot_has_expired_is_planned_again(story: Story, when: str) -> None:
     """The runs of hundreds of commits, or an engine, may expire it while the files of a step are written."""

@@ -360,7 +360,7 @@ class Purging:
             ConflictError: `DataMoved`.
             TransientError: A dependency is temporarily unavailable.
         """
-        replans = 0
+        replans = further = 0
         while not self._is_stopped():
             self.context.step(f"step-{self.tally.steps + 1}")
             began = time.monotonic()
@@ -380,12 +380,22 @@ class Purging:
             self.step_bytes = min(2 * self.step_bytes, self.spec.step_bytes)
             self._count(step, done)
             if not step.more:
-                break
+                further += 1
+                if further == PLANS or not self._has_unsearched():
+                    break
         if self.searched.missing and not self.tally.steps:
             if lost := self._message_of_missing():
                 raise InputError("DataFileMissing", lost)
             return False  # others replaced these files, and deleted them
         return True
+
+    def _has_unsearched(self) -> bool:
+        """Whether files came during the last step that might hold rows of the tombstones, which stay until they are searched."""
+        left = {f.path for f in self.left}
+        return any(
+            self._is_open(s) and not self._is_whole(s) and path not in self.searched and path not in left
+            for path, s in self.live.found.items()
+        )
 
     @property
     def message(self) -> str:
