@@ -60,6 +60,7 @@ def main() -> None:
             if stopped.is_set():
                 os._exit(0)
             print(SessionAnswer(ready=True, heap_used=heap, heap_max=1000).line(), file=answers)
+    Path(os.environ["TEST_SIGNS"], f"{os.getpid()}.ended").touch()
 
 
 def deliver(run: Handover, spec: RunSpec, outcome: RunOutcome, reason: str = "") -> None:

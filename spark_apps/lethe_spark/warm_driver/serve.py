@@ -49,6 +49,8 @@ STOPPED = "Stopped"
 
 COMMAND: Final = (sys.executable, "-m", "lethe_spark.apps.warm_session")
 KILL_SECONDS: Final = 10.0
+# How long an idle session that is replaced may take to end by itself. It sends its traces then.
+END_SECONDS: Final = 5.0
 
 NAME: Final = "lethe-warm-driver"
 RETRY_SECONDS: Final = 5.0
@@ -149,6 +151,13 @@ class SessionProcess:
         """Ask the run to stop at its next step, and the process to end after it."""
         with contextlib.suppress(OSError):
             self.process.send_signal(signal.SIGTERM)
+
+    def end(self) -> None:
+        """Let the process end by itself, for some seconds at most. Only while it has no run."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            self.process.stdin.close()
+            self.process.wait(timeout=END_SECONDS)
 
     def kill(self) -> int:
         """End all its processes now, and remove its folder.
@@ -343,6 +352,7 @@ class WarmDriver:
         why = keeps_too_much(use, answer.heap_used, answer.heap_max, self.settings.limits)
         if why and session.runs:
             log.info("the Spark session is replaced after %d runs: %s", session.runs, why)
+            session.end()
             self._replace(session_ended)
         else:
             self._ready = True

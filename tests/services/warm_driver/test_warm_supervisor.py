@@ -185,11 +185,13 @@ def test_prometheus_sees_the_runs_and_the_sessions_of_a_warm_driver(
 def test_a_session_that_keeps_memory_is_replaced_before_the_next_run(
     namespace: Namespace, supervisor: Supervisor
 ) -> None:
+    """It ends by itself, because it may have traces to send."""
     supervisor.start()
 
     first, leaked, after = (session_of(namespace.carried_out(a_spec(act))) for act in ("ok", "leaks", "ok"))
 
     assert first == leaked != after
+    assert (supervisor.folder / f"{leaked}.ended").exists()
 
 
 def test_runs_go_one_at_a_time_in_their_order_and_each_in_its_own_folder(
