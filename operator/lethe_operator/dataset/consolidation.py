@@ -53,6 +53,10 @@ _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 # took, within these limits.
 LISTED_WITHIN: Final = timedelta(seconds=10)
 LISTED_WITHIN_AT_MOST: Final = timedelta(minutes=1)
+CHEAP_OBJECTS: Final = 10_000
+"""A buffer of at most this many objects is listed with ten requests."""
+OBJECTS_PER_BATCH_TAKEN: Final = 20
+"""The listing of a larger buffer is worth its cost after a run that took a batch for every so many objects in it."""
 
 
 @dataclass(frozen=True)
@@ -215,16 +219,29 @@ def _listed_by(
 ) -> datetime | None:
     """Until when a run for these batches waits for the listing that is under way; None: it waits for none.
 
-    It waits only if it would take fewer than half as many batches as the last one.
+    It waits only if it would take few batches, compared with the last one.
     """
     last = latest.intent.consolidation if latest is not None and latest.intent is not None else None
     if last is None or not world.is_listed_now or not isinstance(latest_state, Succeeded):
         return None
-    if 2 * len(batches) >= min(len(last.batch_ids), spec.max_batches_per_run):
+    objects = world.buffer.objects if isinstance(world.buffer, BufferDigest) else 0
+    if not are_few(len(batches), min(len(last.batch_ids), spec.max_batches_per_run), objects):
         return None
     attempt = latest_state.attempt
     finished = attempt.finished or attempt.created
     return finished + min(max(finished - attempt.created, LISTED_WITHIN), LISTED_WITHIN_AT_MOST)
+
+
+def are_few(left: int, taken: int, objects: int) -> bool:
+    """Whether so few batches are known after a run that a listing should come before the next one.
+
+    Args:
+        left: The batches that wait, as far as is known.
+        taken: Those that the run took.
+        objects: In the buffer, which is what a listing costs.
+    """
+    is_worth_it = objects <= CHEAP_OBJECTS or taken * OBJECTS_PER_BATCH_TAKEN >= objects
+    return 2 * left < taken and is_worth_it
 
 
 def _must_create_table(dataset: Dataset, world: Observation) -> bool:

@@ -29,6 +29,7 @@ from lethe.uri import is_local, names_place
 from pydantic import ValidationError
 
 from lethe_operator.cluster.time_limit import unavailable
+from lethe_operator.dataset.consolidation import CHEAP_OBJECTS, are_few
 from lethe_operator.dataset.listing import ListingRequest
 from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.dataset.tables import TableReader, asked_by
@@ -472,12 +473,6 @@ def _doubts_what_succeeded(dataset: Dataset, table: TableView | NoTable | Unavai
     return doubts_restatements(dataset, table)
 
 
-CHEAP_OBJECTS: Final = 10_000
-"""A buffer of at most this many objects is listed with ten requests."""
-OBJECTS_PER_BATCH_TAKEN: Final = 20
-"""A larger buffer is listed at once after a run that took a batch for every so many objects in it."""
-
-
 def taken_by(runs: Iterable[ObservedRun], ended: Sequence[Attempt]) -> frozenset[str]:
     """The ids of the batches of the consolidations that these attempts have ended."""
     run_ids = {a.run_id for a in ended}
@@ -518,8 +513,7 @@ def needs_listing(
     restated = any(a.kind is RunKind.RESTATEMENT for a in ended)
     if known.objects <= CHEAP_OBJECTS:
         return restated or not events_come
-    left = known.batches - len(taken)
-    return not events_come and 2 * left < len(taken) and len(taken) * OBJECTS_PER_BATCH_TAKEN >= known.objects
+    return not events_come and are_few(known.batches - len(taken), len(taken), known.objects)
 
 
 def looks_for_new(ended: Sequence[Attempt], events_come: bool, known: BufferDigest | NotListed | Unavailable) -> bool:

@@ -8,14 +8,9 @@ from lethe.base import names
 from lethe.buffer.digest import BufferDigest
 from lethe.buffer.notifications import Written
 from lethe_operator.dataset.buffer_events import EventSources
+from lethe_operator.dataset.consolidation import CHEAP_OBJECTS, OBJECTS_PER_BATCH_TAKEN
 from lethe_operator.dataset.listing import Listings
-from lethe_operator.dataset.observe import (
-    CHEAP_OBJECTS,
-    OBJECTS_PER_BATCH_TAKEN,
-    looks_for_new,
-    needs_listing,
-    taken_by,
-)
+from lethe_operator.dataset.observe import looks_for_new, needs_listing, taken_by
 from lethe_operator.guards.preconditions import other_reader
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, EventsView, NotListed, Unavailable

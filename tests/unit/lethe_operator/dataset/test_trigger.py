@@ -10,7 +10,13 @@ from lethe.buffer.layout import BufferedBatch
 from lethe.contract.dataset import ConsolidationSettings
 from lethe.contract.run import RunKind
 from lethe.ledger.ledger import BatchState
-from lethe_operator.dataset.consolidation import ConsolidationChoice, chosen, decide_consolidation, triggered
+from lethe_operator.dataset.consolidation import (
+    CHEAP_OBJECTS,
+    ConsolidationChoice,
+    chosen,
+    decide_consolidation,
+    triggered,
+)
 from lethe_operator.resources.dataset import Dataset
 from lethe_operator.resources.observed import Attempt, AttemptState, NoTable, NotListed, Observation, Unavailable
 from lethe_operator.runs.retry import Exhausted
@@ -187,6 +193,16 @@ def test_after_a_run_the_next_one_waits_for_the_listing_that_may_find_more(
     text = "1 batches wait. The listing after the last run may find more."
     assert said(verdict) == ("Later", "BufferBeingListed", text, until)
     assert (verdict.launch, verdict.look_again) == (None, until)
+
+
+def test_the_listing_of_a_large_buffer_is_not_waited_for_if_runs_take_little_of_it() -> None:
+    spec = a_consolidation(*map(a_buffered, "XYZ"))
+    done = an_attempt(spec, AttemptState.SUCCEEDED, finished_seconds=9)
+    world = a_world(A, runs=(a_run(spec, done),), is_listed_now=True)
+
+    large = replace(world, buffer=replace(a_buffer(A), objects=CHEAP_OBJECTS + 1))
+
+    assert (decided(world).launch, launched(decided(large))[0]) == (None, ("A",))
 
 
 @pytest.mark.parametrize(
