@@ -12,6 +12,7 @@ from lethe.base.errors import Verdict
 from lethe.buffer.digest import BufferDigest, WaitingBatch
 from lethe.contract.dataset import ConsolidationSettings
 from lethe.contract.kubernetes import written
+from lethe.contract.result import ConsolidationResult
 from lethe.contract.run import AcceptedHead, RunKind, RunSpec
 from lethe.contract.settings import ConsolidationMode
 from lethe.ledger.ledger import EMPTY, Ledger
@@ -192,7 +193,7 @@ def _choice(dataset: Dataset, world: Observation, now: datetime, settings: Setti
     if not_before is None or not_before > now:
         decision = _paused(latest_state, not_before)
         return ConsolidationChoice(None, latest_state, latest, not_before, abandoned, decision)
-    listed_by = _listed_by(world, batches, latest, latest_state, spec)
+    listed_by = _listed_by(world, batches, latest_state, spec)
     if listed_by is not None and listed_by > now:
         text = f"{len(batches)} batches wait. The listing after the last run may find more."
         decision = ConsolidationDecision(Decision.LATER, Verdict(Reason.BUFFER_BEING_LISTED, text), listed_by)
@@ -211,23 +212,21 @@ def _choice(dataset: Dataset, world: Observation, now: datetime, settings: Setti
 
 
 def _listed_by(
-    world: Observation,
-    batches: Sequence[WaitingBatch],
-    latest: ObservedRun | None,
-    latest_state: RetryState | None,
-    spec: ConsolidationSettings,
+    world: Observation, batches: Sequence[WaitingBatch], latest_state: RetryState | None, spec: ConsolidationSettings
 ) -> datetime | None:
     """Until when a run for these batches waits for the listing that is under way; None: it waits for none.
 
-    It waits only if it would take few batches, compared with the last one.
+    It waits only if it would take few batches, compared with the last one. The result of that run says how many it took: its
+    intent is deleted once the status shows its end, while its results stay.
     """
-    last = latest.intent.consolidation if latest is not None and latest.intent is not None else None
-    if last is None or not world.is_listed_now or not isinstance(latest_state, Succeeded):
+    if not world.is_listed_now or not isinstance(latest_state, Succeeded):
         return None
-    objects = world.buffer.objects if isinstance(world.buffer, BufferDigest) else 0
-    if not are_few(len(batches), min(len(last.batch_ids), spec.max_batches_per_run), objects):
+    attempt, buffer = latest_state.attempt, world.buffer
+    if not isinstance(attempt.result, ConsolidationResult) or not isinstance(buffer, BufferDigest):
         return None
-    attempt = latest_state.attempt
+    taken = min(attempt.result.batches_promoted, spec.max_batches_per_run)
+    if not are_few(len(batches), taken, buffer.objects):
+        return None
     finished = attempt.finished or attempt.created
     return finished + min(max(finished - attempt.created, LISTED_WITHIN), LISTED_WITHIN_AT_MOST)
 

@@ -181,8 +181,9 @@ def test_after_a_run_the_next_one_waits_for_the_listing_that_may_find_more(
 ) -> None:
     """A run of the few batches that were known before would cost almost as much as one of thousands."""
     spec = a_consolidation(*map(a_buffered, last))
-    done = an_attempt(spec, AttemptState.SUCCEEDED, ago_seconds=took + ended, finished_seconds=ended)
-    world = a_world(A, runs=(a_run(spec, done),), is_listed_now=listed)
+    result = a_result(spec, batches_promoted=len(last))
+    done = an_attempt(spec, AttemptState.SUCCEEDED, ago_seconds=took + ended, finished_seconds=ended, result=result)
+    world = a_world(A, runs=(a_run(spec, done, intent=False),), is_listed_now=listed)
 
     verdict = decided(world, a_dataset(consolidation={"minBatches": 1, "maxBatchesPerRun": most}))
 
@@ -197,8 +198,9 @@ def test_after_a_run_the_next_one_waits_for_the_listing_that_may_find_more(
 
 def test_the_listing_of_a_large_buffer_is_not_waited_for_if_runs_take_little_of_it() -> None:
     spec = a_consolidation(*map(a_buffered, "XYZ"))
-    done = an_attempt(spec, AttemptState.SUCCEEDED, finished_seconds=9)
-    world = a_world(A, runs=(a_run(spec, done),), is_listed_now=True)
+    result = a_result(spec, batches_promoted=3)
+    done = an_attempt(spec, AttemptState.SUCCEEDED, finished_seconds=9, result=result)
+    world = a_world(A, runs=(a_run(spec, done, intent=False),), is_listed_now=True)
 
     large = replace(world, buffer=replace(a_buffer(A), objects=CHEAP_OBJECTS + 1))
 
