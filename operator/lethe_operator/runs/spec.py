@@ -4,7 +4,7 @@ A launch that was decided is completed with what the decision saw, where it happ
 warm driver of the namespace carry out some runs, and a Job takes over those that they do not begin.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, assert_never
@@ -578,9 +578,7 @@ def _failed_last(run: RunSpec, world: Observation) -> bool:
 
     Its members or its batches may be in this run again.
     """
-    attempts = (
-        a for r in world.runs if r.kind.family is run.family for a in r.attempts if a.engine is not Engine.COMMITTER
-    )
+    attempts = (a for a in _attempts_like(run, world) if a.engine is not Engine.COMMITTER)
     ended = [a for a in attempts if a.state is not AttemptState.ACTIVE]
     last = max(ended, key=lambda a: a.finished or a.created, default=None)
     if last is None or last.state is not AttemptState.FAILED:
@@ -590,8 +588,13 @@ def _failed_last(run: RunSpec, world: Observation) -> bool:
 
 def _needed_too_much(run: RunSpec, world: Observation) -> bool:
     """Whether the warm driver stopped one of the Dataset's last runs of this family, of which a few are known."""
-    attempts = (a for r in world.runs if r.kind.family is run.family for a in r.attempts)
+    attempts = _attempts_like(run, world)
     return any(a.result is not None and a.result.reason == WARM_DRIVER_LIMIT for a in attempts)
+
+
+def _attempts_like(run: RunSpec, world: Observation) -> Iterator[Attempt]:
+    """The known attempts of the Dataset's runs of the same family."""
+    return (a for r in world.runs if r.kind.family is run.family for a in r.attempts)
 
 
 def _reads(launch: Launch, world: Observation) -> int | None:

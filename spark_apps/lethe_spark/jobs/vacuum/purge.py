@@ -72,7 +72,9 @@ ONE_TASK_BYTES: Final = 128 * 1024**2
 """A partition up to this size is written by one task, in order. Spark may split a larger one among tasks, and not by batch."""
 
 PLANS: Final = 5
-"""How often a step is planned, if others change its files in the meantime. Then the run ends, and is tried later."""
+"""How often a step is planned, if others change its files in the meantime. Then the run ends, and is tried later. Also how often,
+at most, a run looks for files that came in the meantime.
+"""
 
 
 def filterable(
@@ -392,10 +394,7 @@ class Purging:
     def _has_unsearched(self) -> bool:
         """Whether files came during the last step that might hold rows of the tombstones, which stay until they are searched."""
         left = {f.path for f in self.left}
-        return any(
-            self._is_open(s) and not self._is_whole(s) and path not in self.searched and path not in left
-            for path, s in self.live.found.items()
-        )
+        return any(f.path not in self.searched and f.path not in left for f in self._may_contain_deleted_rows())
 
     @property
     def message(self) -> str:
@@ -581,10 +580,7 @@ class Purging:
             The files of the step with such rows and others; the files with only such rows, which are deleted whole and need no
             budget; and the files that were not searched yet or do not fit into the budget.
         """
-        may_contain_deleted_rows = [
-            s.bounds for s in self.live.found.values() if not self._is_whole(s) and self._is_open(s)
-        ]
-        waiting = self.survey.in_order(may_contain_deleted_rows)
+        waiting = self.survey.in_order(self._may_contain_deleted_rows())
         dirty, emptied, postponed = list[FileBounds](), list[FileBounds](), list[FileBounds]()
         taken = searches = 0
         for index, f in enumerate(waiting):
@@ -610,6 +606,10 @@ class Purging:
             else:
                 self.cleared.add(f.path)
         return dirty, emptied, postponed
+
+    def _may_contain_deleted_rows(self) -> list[FileBounds]:
+        """The known files, neither settled nor deleted by their metadata, of which some rows may leave."""
+        return [s.bounds for s in self.live.found.values() if not self._is_whole(s) and self._is_open(s)]
 
     def _search(self, base: Base, files: Sequence[Suspect]) -> None:
         """Look for rows to purge in the files."""
