@@ -144,6 +144,7 @@ def describe_host() -> dict[str, Any]:
         "processor": _first(Path("/proc/cpuinfo"), "model name"),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
+        "transparent_huge_pages": _chosen(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
         "load_before": [round(x, 2) for x in os.getloadavg()],
         "versions": {
             "python": platform.python_version(),
@@ -169,6 +170,14 @@ def command(suite: str) -> str:
 
 def _git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _chosen(setting: Path) -> str:
+    """The value in brackets of a setting of Linux, as in `always [madvise] never`; empty if there is none."""
+    try:
+        return setting.read_text().partition("[")[2].partition("]")[0]
+    except OSError:
+        return ""
 
 
 def _first(file: Path, key: str) -> str:
