@@ -55,6 +55,10 @@ T = TypeVar("T")
 
 WHOLE_UP_TO_BYTES: Final = 4 * 1024 * 1024
 """To look up keys in a larger file, read its header first, then only the necessary blocks."""
+NEAR_BYTES: Final = 128 * 1024
+"""Blocks with less than this between them are read with one request, which takes less time than a second request."""
+AT_ONCE_BYTES: Final = 8 * 1024 * 1024
+"""One request reads no more, unless a block is larger."""
 PARALLEL_READS: Final = 8
 
 THRESHOLDS = overlay.Thresholds()
@@ -347,10 +351,10 @@ class ChunkedPart(Mapping[K, T]):
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """Group spans without gaps between them, to read each group at once."""
+    """Group ascending spans that are near one another, to read each group at once."""
     runs: list[list[tuple[int, int]]] = []
     for span in spans:
-        if runs and runs[-1][-1][1] == span[0]:
+        if runs and span[0] - runs[-1][-1][1] < NEAR_BYTES and span[1] - runs[-1][0][0] <= AT_ONCE_BYTES:
             runs[-1].append(span)
         else:
             runs.append([span])

@@ -380,9 +380,11 @@ def test_a_damaged_table_of_blocks_is_only_met_by_who_needs_it_and_then_named(
         ledgers.read().batches.get("id-0007919")
 
 
-def test_neighbouring_blocks_of_a_large_chunk_are_read_at_once(ledgers: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a listing asks for them, whose order is that of the ids: one request for a piece, not one for each block."""
+def test_near_blocks_of_a_large_chunk_are_read_at_once(ledgers: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a listing asks for them, whose order is that of the ids, while some of the batches have left the buffer."""
     monkeypatch.setattr(ledger_store, "WHOLE_UP_TO_BYTES", 1000)
+    monkeypatch.setattr(ledger_store, "NEAR_BYTES", 8 * 1024)
+    monkeypatch.setattr(ledger_store, "AT_ONCE_BYTES", 40 * 1024)
     ledgers.commit(many(0, 5000))
     spans: list[int] = []
     read = ledger_store.ChunkReader._range
@@ -390,11 +392,18 @@ def test_neighbouring_blocks_of_a_large_chunk_are_read_at_once(ledgers: Table, m
         ledger_store.ChunkReader, "_range", lambda self, start, end: spans.append(end - start) or read(self, start, end)
     )
     ids = sorted(t.id for t in many(0, 5000).add_tombstones)
-    batches = ledgers.read().batches
 
-    assert set(get_many(batches, ids[1000:1500])) == set(ids[1000:1500])
-    assert set(get_many(batches, [ids[0], ids[4000]])) == {ids[0], ids[4000]}
-    assert len(spans) == 1 + 1 + 2  # its header, a run of blocks, two blocks
+    def reads_of(asked: list[str]) -> int:
+        batches = ledgers.read().batches
+        spans.clear()
+        assert set(get_many(batches, asked)) == set(asked)
+        return len(spans) - 1  # the first is its header
+
+    assert reads_of(ids[1000:1500]) == 1
+    assert reads_of(ids[1000:1500:50]) == 1
+    assert reads_of([ids[0], ids[4000]]) == 2
+    assert 1 < reads_of(ids[::50]) < 20
+    assert max(spans[1:]) <= ledger_store.AT_ONCE_BYTES
 
 
 def test_chunks_with_a_total_that_differs_from_the_root_are_refused(ledgers: Table) -> None:
