@@ -5,6 +5,7 @@ import os
 import sys
 
 from lethe import memory
+from lethe.base.turns import take_short_turns
 
 memory.prepare()
 
@@ -25,6 +26,7 @@ def main() -> None:
     forbid_core_dumps()
     formatter = log_to_stderr()
     tracing.start("lethe-committer")
+    take_short_turns()
     try:
         settings = ServeSettings.of(os.environ)
     except InputError as e:
