@@ -715,6 +715,25 @@ def differing(before: Mapping[K, V], after: Mapping[K, V]) -> tuple[dict[K, V], 
     return get_many(before, keys), get_many(after, keys)
 
 
+def entries_since(before: Mapping[K, V], after: Mapping[K, V], absent: Collection[K]) -> dict[K, V]:
+    """The entries in `after` of keys that are not in `before`, an earlier or later version of the same part.
+
+    Reads only chunks that `before` does not have, because the others hold none of these keys, or remove them in both.
+
+    Args:
+        absent: Keys that are not in `before`.
+
+    Raises:
+        LedgerError: A chunk is unreadable.
+    """
+    old, new = _chunks(before), _chunks(after)
+    # Without a chunk that removes a key, an entry in an older chunk that both have is visible again.
+    if not isinstance(after, ChunkedPart) or any(c.chunk.removes for name, c in old.items() if name not in new):
+        return get_many(after, absent)
+    own = [c for name, c in new.items() if name not in old]
+    return ChunkedPart(own, len(after), after.name, remembers=False).get_many(absent)
+
+
 def _chunks(part: Mapping[K, V]) -> dict[str, ChunkReader[K, V]]:
     return {c.chunk.file: c for c in part.chunks} if isinstance(part, ChunkedPart) else {}
 

@@ -28,7 +28,7 @@ from lethe.iceberg import catalogs, facts, run_documents
 from lethe.iceberg.holds import Holds
 from lethe.ledger.ledger import BatchEntry, Ledger, RequestEntry, apart, get_many
 from lethe.ledger.lineage import Resolution, Snapshot, last_ledger, shows_again
-from lethe.ledger_store import Loaded
+from lethe.ledger_store import Loaded, entries_since
 from lethe.storage.properties import require_safe_table
 from lethe.vacuum.housekeeping import keeps_files
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -98,6 +98,15 @@ class Lookup:
 
     batches: dict[str, BatchEntry | None] = field(default_factory=dict)
     requests: dict[str, RequestEntry | None] = field(default_factory=dict)
+    earlier: tuple[Mapping[str, BatchEntry], frozenset[str]] | None = None
+    """The batches of another ledger of the table, and ids that it does not have, as those of batches that wait. These are
+    searched for in chunks that it does not have alone. None: no other ledger is known, or it was used.
+    """
+
+    def later(self, ledger: Ledger) -> "Lookup":
+        """An empty cache for the next ledger of the table. `ledger`: the one that this cache is of."""
+        absent = frozenset(k for k, e in list(self.batches.items()) if e is None)
+        return Lookup(earlier=(ledger.batches, absent) if absent else self.earlier)
 
     def has(self, asked: LedgerKeys) -> bool:
         """Whether `known` reads nothing."""
@@ -109,6 +118,12 @@ class Lookup:
         Raises:
             LedgerError: And the store's errors.
         """
+        if self.earlier is not None:
+            before, absent = self.earlier
+            still_asked = absent & asked.batch_ids
+            entries = entries_since(before, ledger.batches, still_asked)
+            self.batches.update({k: entries.get(k) for k in still_asked})
+            self.earlier = None
         batches = _looked_up(self.batches, ledger.batches, asked.batch_ids)
         requests = _looked_up(self.requests, ledger.requests, asked.request_keys)
         return replace(ledger, batches=batches, requests=requests, recorded=ledger.statistics)
@@ -467,8 +482,10 @@ class TableReader:
             if e.reason != Reason.LEDGER_LOST:
                 raise
             return _lost(dataset, seen, scrubbed(e.message, properties))
+        is_later = kept is not None and kept.view.uuid == view.uuid
+        lookup = kept.lookup.later(kept.view.ledger) if kept is not None and is_later else Lookup()
         self._views[dataset.meta.full_name] = _CachedTable(
-            key, view, apart(view.ledger.batches), apart(view.ledger.batches)
+            key, view, apart(view.ledger.batches), apart(view.ledger.batches), lookup
         )
         return view
 

@@ -1,5 +1,6 @@
 """A ledger is written beside its table, in chunks, and read from nowhere else, no more of it than is asked for."""
 
+import itertools
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from lethe.ledger.ledger import EMPTY, BatchState, Delta, Ledger, Ranges, apply,
 from lethe.ledger.lineage import Resolution, WrittenLedger
 from lethe.ledger.overlay import Thresholds
 from lethe.ledger.tombstone import Erasure, PurgedFile, Tombstone
-from lethe.ledger_store import Loaded, load, write
+from lethe.ledger_store import Loaded, entries_since, load, write
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
@@ -303,6 +304,52 @@ def test_any_sequence_of_changes_reads_as_it_would_in_memory(tmp_path_factory: p
         assert set(whole.requests) == set(memory.requests)
 
     check()
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_keys_that_another_ledger_lacks_are_found_in_the_chunks_that_it_lacks(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Of a later or an earlier ledger, and of one with another history."""
+    some = st.lists(deltas, max_size=6)
+
+    @given(some, some, some)
+    def check(common: list[Delta], one: list[Delta], other: list[Delta]) -> None:
+        ledgers = Table(tmp_path_factory.mktemp("t"))
+        found = [EMPTY]
+
+        def commit_all(made: list[Delta]) -> None:
+            for delta in made:
+                ledgers.commit(delta)
+                found.append(ledgers.read())
+
+        commit_all(common)
+        forked = ledgers.loaded
+        commit_all(one)
+        ledgers.loaded = forked
+        commit_all(other)
+        for before, after in itertools.product(found, found):
+            absent = [k for k in KEYS if k not in before.batches]
+            assert entries_since(before.batches, after.batches, absent) == get_many(after.batches, absent)
+
+    check()
+
+
+def test_keys_that_the_ledger_before_lacks_are_not_searched_in_its_chunks(
+    ledgers: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledgers.commit(many(0, MANY))
+    before = ledgers.read().batches
+    ledgers.commit(many(MANY, 2000))
+    asked = [t.id for t in many(MANY, 3000).add_tombstones]
+    searched: list[int] = []
+    find = ledger_store.ChunkReader.find
+    monkeypatch.setattr(
+        ledger_store.ChunkReader, "find", lambda self, keys: searched.append(self.chunk.records) or find(self, keys)
+    )
+
+    assert len(entries_since(before, ledgers.read().batches, asked)) == 2000
+    assert searched == [2000]
 
 
 def many(start: int, n: int) -> Delta:

@@ -117,3 +117,20 @@ def test_the_same_ledger_is_asked_for_a_key_once() -> None:
     assert sorted(ledger.batches.asked) == ["A", "B", "C"]  # type: ignore[attr-defined]
     assert set(found.batches) == set()
     assert lookup.batches.keys() == {"B", "C"}  # what is not asked any more is not kept
+
+
+def test_a_cache_for_the_next_ledger_asks_for_what_the_one_before_lacked_alone() -> None:
+    asked = LedgerKeys(frozenset({"A", "B", "C", "D"}))
+    first = in_files(a_ledger(batches=[a_batch("A"), a_batch("B")]))
+    second = in_files(a_ledger(batches=[a_batch("A", BatchState.REVERTED), a_batch("C")]))
+    lookup = Lookup()
+    lookup.known(first, asked)
+
+    for later in (lookup.later(first), lookup.later(first).later(first)):
+        assert later.earlier == (first.batches, frozenset({"C", "D"}))
+        assert not later.has(asked)
+        known = later.known(second, asked)
+        assert {i: b.state for i, b in known.batches.items()} == {"A": BatchState.REVERTED, "C": BatchState.PROMOTED}
+        assert later.has(asked)
+        assert later.earlier is None
+        assert later.later(second).earlier == (second.batches, frozenset({"B", "D"}))
