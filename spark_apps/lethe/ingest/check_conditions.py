@@ -10,6 +10,7 @@ from functools import reduce
 import pyarrow as pa
 from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In, LessThanOrEqual, NotNull
 from pyiceberg.schema import Schema
+from pyiceberg.types import UUIDType
 
 from lethe.base.errors import InputError
 from lethe.contract.checks import CheckSpec, RangeCheck
@@ -40,7 +41,8 @@ def checks_of(specs: Sequence[CheckSpec], schema: Schema, columns: pa.Schema) ->
             keys[number] = spec.unique
         elif spec.row_count is None:
             conditions[number] = _condition(spec, schema, columns)
-    return BatchChecks(tuple(specs), conditions, keys, __name__ if conditions else "")
+    uuids = {n for names in keys.values() for n in names if isinstance(schema.find_type(n), UUIDType)}
+    return BatchChecks(tuple(specs), conditions, keys, frozenset(uuids), __name__ if conditions else "")
 
 
 def _columns(spec: CheckSpec) -> tuple[str, ...]:

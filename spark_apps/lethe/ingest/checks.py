@@ -83,6 +83,8 @@ class BatchChecks:
     """What must not be false for any row."""
     of_keys: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """Columns whose values together must differ in all rows of a batch."""
+    uuids: frozenset[str] = frozenset()
+    """Those of the key columns that are UUIDs, whose texts may have small and capital letters."""
     module: str = ""
     """What a process that applies them needs to import, which takes longer than reading many files; "": nothing."""
 
@@ -211,7 +213,7 @@ class KeptKeys:
     """The values of the columns of `unique`, kept until all files of their batch are read, and then compared."""
 
     def __init__(self, checks: BatchChecks) -> None:
-        self._of_keys, self._columns = checks.of_keys, checks.key_columns
+        self._of_keys, self._columns, self._uuids = checks.of_keys, checks.key_columns, checks.uuids
         self._segments: list[Segment] = []
         self._tables: list[pa.Table] = []
         self._bytes: Counter[str] = Counter()  # in memory, by batch
@@ -226,7 +228,7 @@ class KeptKeys:
         kept = [s for s, is_wanted in zip(segments, wanted, strict=True) if is_wanted]
         if not kept:
             return
-        keys = pa.table({name: _plain(rows.column(name)) for name in self._columns})
+        keys = pa.table({name: _plain(rows.column(name), name in self._uuids) for name in self._columns})
         if len(kept) < len(segments):
             keys = keys.filter(pa.array(np.repeat(wanted, [s.rows for s in segments])))
         keys = decoded(encoded(keys))
@@ -286,9 +288,10 @@ class KeptKeys:
         self._tables = [left] if left.num_rows else []
 
 
-def _plain(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values as they can be compared among tables: the batch column has dictionaries."""
-    return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
+def _plain(values: pa.ChunkedArray, is_uuid: bool) -> pa.ChunkedArray:
+    """The values as they can be compared among tables: the batch column has dictionaries, and UUIDs are texts."""
+    values = values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
+    return pc.ascii_lower(values) if is_uuid and pa.types.is_string(values.type) else values
 
 
 def _repeated(keys: pa.Table, columns: Sequence[str]) -> np.ndarray:

@@ -289,6 +289,15 @@ def test_keys_that_differ_in_one_column_or_have_a_null_are_not_repeated() -> Non
     assert compared(kept(), "A") == {}
 
 
+def test_the_texts_of_a_uuid_are_one_key_and_other_texts_are_two() -> None:
+    checks = made(spec(unique=["key"]), spec(unique=["name"]))
+    texts = [KEYS[0], KEYS[1], KEYS[0].lower(), None]
+    keys = KeptKeys(checks)
+    keys.add([Segment("A", "a", 0, 4)], pa.table({"key": texts, "name": texts}))
+
+    assert compared(keys, "A") == {("a", 0): FailedRows(1, (2,))}
+
+
 def test_a_key_may_be_in_several_batches_and_a_batch_is_compared_when_it_is_complete() -> None:
     keys = kept(("A", "a", 0, [(1, "x")]), ("B", "b", 0, [(1, "x")]), ("C", "c", 0, [(2, "x")]))
 
