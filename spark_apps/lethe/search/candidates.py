@@ -155,12 +155,15 @@ class BatchFiles:
     """Those to search. Without the native deletes that apply to them."""
 
 
-def files_of_batches(table: Table, snapshot_id: int | None, field_id: int, ids: Values) -> BatchFiles:
+def files_of_batches(
+    table: Table, snapshot_id: int | None, field_id: int, ids: Values, might_hold: Callable[[FileBounds], bool]
+) -> BatchFiles:
     """Find the data files that might hold rows of batches. Reads each manifest of data files once, and none of deletes.
 
     Args:
         field_id: Of the batch column.
         ids: Of the batches. The candidates have the search for them under BATCHES.
+        might_hold: Whether a file might, by its bounds and its partition.
     """
     snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
     index, column = IdIndex(ids.items), BatchColumn.of(table.specs(), field_id)
@@ -172,7 +175,10 @@ def files_of_batches(table: Table, snapshot_id: int | None, field_id: int, ids: 
             bounds = bounds_of(entry.data_file, column)
             if index.must_hold(bounds):
                 whole.append(bounds)
-            elif (candidate := _candidate(table, entry.data_file, searches, no_deletes)) is not None:
+            elif (
+                might_hold(bounds)
+                and (candidate := _candidate(table, entry.data_file, searches, no_deletes)) is not None
+            ):
                 mixed.append((candidate, bounds))
     return BatchFiles(tuple(whole), tuple(mixed))
 

@@ -5,15 +5,16 @@ Each file is searched once. Rows of a file never change, so after a conflict onl
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, TypeVar
 
 from lethe.base.errors import InputError, LetheError
 from lethe.contract.result import Phase
 from lethe.contract.run import RestatementRequest
 from lethe.contract.settings import Deletes, NativeDeletes
-from lethe.files.bounds import IdIndex
+from lethe.files.bounds import IdIndex, Suspects
 from lethe.files.native_deletes import (
     Masked,
     Masking,
@@ -27,10 +28,11 @@ from lethe.files.native_deletes import (
 from lethe.files.values import ValueKind, Values, ValueType
 from lethe.ingest.schema_fit import field_ids
 from lethe.ledger.ledger import Delta, Ledger, get_many
-from lethe.ledger.tombstone import Tombstone
+from lethe.ledger.lineage import is_gapless
+from lethe.ledger.tombstone import Tombstone, merge
 from lethe.restatement.plan import recalled
 from lethe.search.batches import BatchSearch, Search, TooMuchToSearch
-from lethe.search.candidates import BATCHES, files_of_batches, values_if_absent
+from lethe.search.candidates import BATCHES, CandidateFile, files_of_batches, values_if_absent
 from pyiceberg.io import FileIO
 from pyroaring import FrozenBitMap64
 
@@ -145,7 +147,7 @@ class NativeMasker:
         if not mask:
             refuse_to_lift(masking, lifts)
         try:
-            found, unsure = self._searched(base, frozenset(masking.lift) | frozenset(masking.mask))
+            found, unsure = self._searched(base, delta, frozenset(masking.lift) | frozenset(masking.mask))
         except TooMuchToSearch as e:
             if complete or masking.lift:
                 raise
@@ -173,8 +175,10 @@ class NativeMasker:
     def _files(self) -> FileIO:
         return table_io(self.context, self.table.location)
 
-    def _searched(self, base: Base, ids: frozenset[str]) -> tuple[Found, dict[str, str]]:
+    def _searched(self, base: Base, delta: Delta, ids: frozenset[str]) -> tuple[Found, dict[str, str]]:
         """Search the data files that might hold rows of the batches. Of a file of one batch, the metadata names all rows.
+
+        After a conflict, new files are searched, and the others only for batches that came.
 
         Returns:
             The positions of the rows; and by id of batches that might have rows in a file that cannot be searched, why.
@@ -182,24 +186,16 @@ class NativeMasker:
         if not ids:
             return {}, {}
         values = Values(ValueKind(ValueType.STRING), tuple(sorted(ids)))
-        named = files_of_batches(base.iceberg, base.facts.head_id, base.field_id, values)
+        suspects = Suspects(located(base, delta, ids))
+        named = files_of_batches(base.iceberg, base.facts.head_id, base.field_id, values, suspects.might_hold)
         of_one = {f.path: {str(f.lower): every_position(f.records)} for f in named.whole}
         files = [c for c, _ in named.mixed]
-        new = [c for c in files if not ids <= self._asked.get(c.path, frozenset())]
-        if new:
-            size = sum(c.size for c in new)
-            self.context.reporter.phase(
-                Phase.SCAN, f"{len(new)} files of {size} bytes for the rows of {len(ids)} batches"
-            )
-            names = field_ids(base.iceberg.properties)
-            absent = values_if_absent(new, BATCHES, values)
-            asked = BatchSearch(
-                base.field_id, ids, table_properties(self.context), names, absent=absent, table_uuid=self.table.uuid
-            )
-            result = self.search(asked, new)
-            self._found |= {path: dict(positions) for path, positions in result.found.items()}
-            self._unsure |= result.unsure
-            self._asked |= {c.path: ids for c in new}
+        absent = values_if_absent(files, BATCHES, values)
+        self._search([c for c in files if c.path not in self._asked], base, ids, absent)
+        came = frozenset[str]().union(*(ids - self._asked[c.path] for c in files))
+        might_hold = Suspects(located(base, delta, came)).might_hold
+        others = [c for c, bounds in named.mixed if came - self._asked[c.path] and might_hold(bounds)]
+        self._search(others, base, came, absent)
         self.context.step("after-search")
         positions = {c.path: {i: p for i, p in self._found.get(c.path, {}).items() if i in ids} for c in files}
         unsure: dict[str, str] = {}
@@ -208,6 +204,30 @@ class NativeMasker:
             log.warning("native deletes cannot hide rows of deleted batches in a data file: %s", self._unsure[path])
             unsure |= dict.fromkeys(index.within(bounds), self._unsure[path])
         return {path: by_id for path, by_id in positions.items() if by_id} | of_one, unsure
+
+    def _search(
+        self, files: Sequence[CandidateFile], base: Base, ids: frozenset[str], absent: Mapping[str, Any]
+    ) -> None:
+        """Search data files for rows of batches. `absent`: the batch of files without the batch column, by path."""
+        if not files:
+            return
+        size = sum(c.size for c in files)
+        self.context.reporter.phase(
+            Phase.SCAN, f"{len(files)} files of {size} bytes for the rows of {len(ids)} batches"
+        )
+        asked = BatchSearch(
+            base.field_id,
+            ids,
+            table_properties(self.context),
+            field_ids(base.iceberg.properties),
+            absent={c.path: absent[c.path] for c in files if absent.get(c.path) in ids},
+            table_uuid=self.table.uuid,
+        )
+        result = self.search(asked, files)
+        for path, found in result.found.items():
+            self._found.setdefault(path, {}).update(found)
+        self._unsure |= result.unsure
+        self._asked |= {c.path: ids | self._asked.get(c.path, frozenset()) for c in files}
 
     def _positions(
         self, planned: PositionsPlan, before: Mapping[str, HiddenRows], tasks: Mapping[str, Any]
@@ -236,6 +256,24 @@ class NativeMasker:
         self.postponed = committed.postponed if committed is not None else 0
         discard(self.table, [p for p in self.written if p not in used], attempts)
         self.written.clear()
+
+
+def located(base: Base, delta: Delta, ids: Iterable[str]) -> list[Tombstone]:
+    """For each id a tombstone that names the partitions which rows of the batch may be in.
+
+    Those of the change, and those that it replaces. The ledger knows the partitions, unless other writers have added files since:
+    its next commit takes note of them.
+    """
+    tombstones = {i: Tombstone(i, base.field_id, datetime.min.replace(tzinfo=UTC)) for i in ids}
+    resolution = base.loaded.resolution
+    if resolution.bare or not is_gapless(base.facts.snapshots, resolution):
+        return list(tombstones.values())
+    known = get_many(base.ledger.tombstones, [t.key for t in tombstones.values()])
+    tombstones |= {t.id: t for t in known.values()}
+    for new in delta.add_tombstones:
+        if new.namespace == base.field_id and new.id in tombstones:
+            tombstones[new.id] = merge(known[new.key], new) if new.key in known else new
+    return list(tombstones.values())
 
 
 def native_kind(table: IcebergTable, deletes: Deletes) -> NativeDeletes | None:

@@ -1,11 +1,14 @@
 """Deletion vectors, or position deletes on format version 2, beside the ledger: readers without Lethe see the right rows at once,
 and no others."""
 
+import io
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import lethe
 import lethe_spark
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import InputError
@@ -14,8 +17,9 @@ from lethe.contract.settings import Deletes
 from lethe.files.values import ValueKind, Values, ValueType
 from lethe.ledger.tombstone import Mask
 from lethe.search.batches import TooMuchToSearch
-from lethe.search.candidates import candidates
+from lethe.search.candidates import CandidateFile, candidates
 from lethe.search.positions import SearchedFile, Wanted, find
+from lethe_spark.commit import masking
 from lethe_spark.committer import work
 from lethe_spark.jobs.clean_up import reanchor_and_mask
 from lethe_spark.jvm.scan_tasks import write_uncommitted
@@ -203,6 +207,52 @@ def test_a_foreign_delete_on_the_same_file_stays_and_the_undo_is_refused(story: 
     wanted = of_batches("B", "D", "E")
     assert (story.plain(), story.rows_at()) == (wanted, wanted)
     assert story.undo().reason == "AlreadyPurged"
+
+
+def _of_day(batch_id: str, day: int, first: int) -> bytes:
+    sink = io.BytesIO()
+    rows = pa.table({"v": [first, first + 1], "day": [day] * 2}, pa.schema([("v", pa.int64()), ("day", pa.int32())]))
+    pq.write_table(rows.append_column("batch_id", pa.array([batch_id] * 2)), sink)
+    return sink.getvalue()
+
+
+@MOSTLY_VECTORS
+def test_files_are_searched_of_partitions_that_a_batch_may_be_in_and_of_all_once_others_add_rows(
+    story: Native, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their bounds, the files of both days may have rows of P, Q, R and S."""
+    searched: list[str] = []
+    search = masking.NativeMasker._search
+
+    def noting(masker: masking.NativeMasker, files: Sequence[CandidateFile], *more: Any) -> None:
+        searched.extend(c.path for c in files)
+        search(masker, files, *more)
+
+    monkeypatch.setattr(masking.NativeMasker, "_search", noting)
+    left = of_batches("A", "B", "D", "E")
+    for number, batch in enumerate("KPQRSZ"):
+        day, first = 7 if batch in "KZ" else 8, 100 * number
+        story.put_file(batch, _of_day(batch, day, first))
+        left.update({(batch, first + n, day): 1 for n in range(2)})
+    story.consolidate(*"KPQRSZ")
+    days = Counter(path.partition("day=")[2][0] for path in story.files())
+
+    def revert(batch: str, name: str) -> set[str]:
+        searched.clear()
+        assert story.revert(batch, name=name).succeeded
+        for deleted in [r for r in left if r[0] == batch]:
+            del left[deleted]
+        assert (story.plain(), story.rows_at()) == (left, left)
+        return {path.partition("day=")[2][0] for path in searched}
+
+    assert (days["7"], days["8"]) == (1, 1)
+    assert revert("P", "in-its-partition") == {"8"}
+    story.sql("INSERT INTO {t} (v, day, batch_id) VALUES (900, 7, 'Q'), (901, 7, 'R')")
+    left.update({("Q", 900, 7): 1, ("R", 901, 7): 1})
+    assert revert("Q", "before-the-ledger-knows") == {"7", "8"}
+    assert revert("R", "after-the-ledger-knows") == {"7", "8"}
+    assert revert("S", "not-among-the-added") == {"8"}
+    story.check_native(left, since=story.head().snapshot_id)
 
 
 # --- records are erased from the same files -------------------------------------------------------------------------

@@ -109,7 +109,8 @@ def test_files_of_batches_are_found_by_reading_each_manifest_once(catalog: Catal
     assert head is not None
     table.io = CountingIO(table.io.properties)
 
-    found = files_of_batches(table, head.snapshot_id, field_id, Values(ValueKind(ValueType.STRING), ("b0", "b1", "b9")))
+    ids = Values(ValueKind(ValueType.STRING), ("b0", "b1", "b9"))
+    found = files_of_batches(table, head.snapshot_id, field_id, ids, lambda _: True)
 
     assert [(f.lower, f.records) for f in found.whole] == [("b0", 2)]
     assert sorted((bounds.lower, bounds.upper) for _, bounds in found.mixed) == [("b0", "b2"), ("b1", "b1")]
@@ -117,3 +118,6 @@ def test_files_of_batches_are_found_by_reading_each_manifest_once(catalog: Catal
     assert all(c.bytes_to_search < c.size for c, _ in found.mixed)
     manifests = [m.manifest_path for m in head.manifests(table.io)]
     assert (len(manifests), {path: table.io.opened[path] for path in manifests}) == (5, dict.fromkeys(manifests, 1))
+    excluded = files_of_batches(table, head.snapshot_id, field_id, ids, lambda bounds: bounds.lower == "b1")
+    assert [bounds.lower for _, bounds in excluded.mixed] == ["b1"]
+    assert excluded.whole == found.whole
