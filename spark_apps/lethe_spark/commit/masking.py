@@ -52,6 +52,7 @@ from lethe_spark.run.context import Committer, table_io, table_properties
 
 log = logging.getLogger(__name__)
 _VECTORS: Final = NativeDeletes.DELETION_VECTORS
+_NO_IDS: Final[frozenset[str]] = frozenset()
 T = TypeVar("T")
 Found: TypeAlias = Mapping[str, Mapping[str, FrozenBitMap64]]
 """Positions of rows, by the path of a file, then by batch id."""
@@ -192,7 +193,7 @@ class NativeMasker:
         files = [c for c, _ in named.mixed]
         absent = values_if_absent(files, BATCHES, values)
         self._search([c for c in files if c.path not in self._asked], base, ids, absent)
-        came = frozenset[str]().union(*(ids - self._asked[c.path] for c in files))
+        came = _NO_IDS.union(*(ids - asked for asked in {self._asked[c.path] for c in files}))
         might_hold = Suspects(located(base, delta, came)).might_hold
         others = [c for c, bounds in named.mixed if came - self._asked[c.path] and might_hold(bounds)]
         self._search(others, base, came, absent)
@@ -227,7 +228,9 @@ class NativeMasker:
         for path, found in result.found.items():
             self._found.setdefault(path, {}).update(found)
         self._unsure |= result.unsure
-        self._asked |= {c.path: ids | self._asked.get(c.path, frozenset()) for c in files}
+        # Few sets for many files, so that comparing them takes little time.
+        now = {before: before | ids for before in {self._asked.get(c.path, _NO_IDS) for c in files}}
+        self._asked |= {c.path: now[self._asked.get(c.path, _NO_IDS)] for c in files}
 
     def _positions(
         self, planned: PositionsPlan, before: Mapping[str, HiddenRows], tasks: Mapping[str, Any]

@@ -189,6 +189,34 @@ def test_rows_are_hidden_wherever_others_have_moved_them_meanwhile_and_nobodys_d
     story.check_native(wanted)
 
 
+@MOSTLY_VECTORS
+def test_a_restatement_meanwhile_makes_a_run_search_for_its_batches_alone(
+    story: Native, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If files were too many for its own commit. Otherwise a run that searches for minutes would begin again at each one."""
+    asked: list[frozenset[str]] = []
+    search = masking.NativeMasker._search
+
+    def noting(
+        masker: masking.NativeMasker, files: Sequence[CandidateFile], base: Any, ids: frozenset[str], absent: Any
+    ) -> None:
+        asked.extend([ids] if files else [])
+        search(masker, files, base, ids, absent)
+
+    def meanwhile() -> None:
+        if "D" not in story.tombstones():
+            story.run(story.restatement(a_request("meanwhile", batch_ids=("D",)), deletes="Ledger"))
+
+    story.run(story.restatement(a_request("before", batch_ids=("A",)), deletes="Ledger"))
+    monkeypatch.setattr(masking.NativeMasker, "_search", noting)
+
+    assert story.run(story.following(), before_commit=meanwhile).outcome == "Committed"
+
+    assert asked == [frozenset("A"), frozenset("D")]
+    assert story.masks() == {"A": Mask(story.deletes, 4), "D": Mask(story.deletes, 4)}
+    story.check_native(of_batches("B", "E"), since=story.head().snapshot_id)
+
+
 @MOSTLY_POSITIONS
 @pytest.mark.parametrize("meanwhile", [False, True])
 def test_a_foreign_delete_on_the_same_file_stays_and_the_undo_is_refused(story: Native, meanwhile: bool) -> None:
