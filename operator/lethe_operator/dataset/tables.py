@@ -99,7 +99,7 @@ class Lookup:
     batches: dict[str, BatchEntry | None] = field(default_factory=dict)
     requests: dict[str, RequestEntry | None] = field(default_factory=dict)
     earlier: tuple[Mapping[str, BatchEntry], frozenset[str]] | None = None
-    """The batches of another ledger of the table, and ids that it does not have, as those of batches that wait. These are
+    """The batches of another ledger, and ids that it does not have, as those of batches that wait. These are
     searched for in chunks that it does not have alone. None: no other ledger is known, or it was used.
     """
 
@@ -482,8 +482,7 @@ class TableReader:
             if e.reason != Reason.LEDGER_LOST:
                 raise
             return _lost(dataset, seen, scrubbed(e.message, properties))
-        is_later = kept is not None and kept.view.uuid == view.uuid
-        lookup = kept.lookup.later(kept.view.ledger) if kept is not None and is_later else Lookup()
+        lookup = kept.lookup.later(kept.view.ledger) if kept is not None else Lookup()
         self._views[dataset.meta.full_name] = _CachedTable(
             key, view, apart(view.ledger.batches), apart(view.ledger.batches), lookup
         )

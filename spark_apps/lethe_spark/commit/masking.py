@@ -1,6 +1,7 @@
 """Writes native deletes for the tombstones of a commit, of the kind in `spec.deletes`. I/O; `lethe.files.native_deletes` decides.
 
-Each file is searched once. Rows of a file never change, so after a conflict only new files are read.
+Each file is searched once. Rows of a file never change, so after a conflict new files are read, and others only for batches that
+came.
 """
 
 import logging
@@ -28,7 +29,6 @@ from lethe.files.native_deletes import (
 from lethe.files.values import ValueKind, Values, ValueType
 from lethe.ingest.schema_fit import field_ids
 from lethe.ledger.ledger import Delta, Ledger, get_many
-from lethe.ledger.lineage import is_gapless
 from lethe.ledger.tombstone import Tombstone, merge
 from lethe.restatement.plan import recalled
 from lethe.search.batches import BatchSearch, Search, TooMuchToSearch
@@ -52,7 +52,6 @@ from lethe_spark.run.context import Committer, table_io, table_properties
 
 log = logging.getLogger(__name__)
 _VECTORS: Final = NativeDeletes.DELETION_VECTORS
-_NO_IDS: Final[frozenset[str]] = frozenset()
 T = TypeVar("T")
 Found: TypeAlias = Mapping[str, Mapping[str, FrozenBitMap64]]
 """Positions of rows, by the path of a file, then by batch id."""
@@ -187,16 +186,20 @@ class NativeMasker:
         if not ids:
             return {}, {}
         values = Values(ValueKind(ValueType.STRING), tuple(sorted(ids)))
-        suspects = Suspects(located(base, delta, ids))
-        named = files_of_batches(base.iceberg, base.facts.head_id, base.field_id, values, suspects.might_hold)
+        tombstones = located(base, delta, ids)
+        might_hold = Suspects(tombstones).might_hold
+        named = files_of_batches(base.iceberg, base.facts.head_id, base.field_id, values, might_hold)
         of_one = {f.path: {str(f.lower): every_position(f.records)} for f in named.whole}
         files = [c for c, _ in named.mixed]
         absent = values_if_absent(files, BATCHES, values)
-        self._search([c for c in files if c.path not in self._asked], base, ids, absent)
-        came = _NO_IDS.union(*(ids - asked for asked in {self._asked[c.path] for c in files}))
-        might_hold = Suspects(located(base, delta, came)).might_hold
-        others = [c for c, bounds in named.mixed if came - self._asked[c.path] and might_hold(bounds)]
+        before = {c.path: self._asked[c.path] for c in files if c.path in self._asked}
+        came = frozenset[str]().union(*(ids - asked for asked in set(before.values())))
+        might_hold_came = Suspects(t for t in tombstones if t.id in came).might_hold
+        new = [c for c in files if c.path not in before]
+        others = [c for c, bounds in named.mixed if came - before.get(c.path, came) and might_hold_came(bounds)]
+        self._search(new, base, ids, absent)
         self._search(others, base, came, absent)
+        self._asked |= dict.fromkeys((c.path for c in (*new, *others)), ids)
         self.context.step("after-search")
         positions = {c.path: {i: p for i, p in self._found.get(c.path, {}).items() if i in ids} for c in files}
         unsure: dict[str, str] = {}
@@ -228,9 +231,6 @@ class NativeMasker:
         for path, found in result.found.items():
             self._found.setdefault(path, {}).update(found)
         self._unsure |= result.unsure
-        # Few sets for many files, so that comparing them takes little time.
-        now = {before: before | ids for before in {self._asked.get(c.path, _NO_IDS) for c in files}}
-        self._asked |= {c.path: now[self._asked.get(c.path, _NO_IDS)] for c in files}
 
     def _positions(
         self, planned: PositionsPlan, before: Mapping[str, HiddenRows], tasks: Mapping[str, Any]
@@ -268,8 +268,7 @@ def located(base: Base, delta: Delta, ids: Iterable[str]) -> list[Tombstone]:
     its next commit takes note of them.
     """
     tombstones = {i: Tombstone(i, base.field_id, datetime.min.replace(tzinfo=UTC)) for i in ids}
-    resolution = base.loaded.resolution
-    if resolution.bare or not is_gapless(base.facts.snapshots, resolution):
+    if not base.knows_partitions:
         return list(tombstones.values())
     known = get_many(base.ledger.tombstones, [t.key for t in tombstones.values()])
     tombstones |= {t.id: t for t in known.values()}

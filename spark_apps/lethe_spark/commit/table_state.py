@@ -144,6 +144,12 @@ class Base:
         return operations <= {"replace", "delete"} and is_gapless(self.facts.snapshots, resolution)
 
     @property
+    def knows_partitions(self) -> bool:
+        """Whether the ledger knows the partitions of its batches: it has taken note of all files of other writers."""
+        resolution = self.loaded.resolution
+        return not resolution.bare and is_gapless(self.facts.snapshots, resolution)
+
+    @property
     def has_foreign_files(self) -> bool:
         """Whether another writer may have added rows at any time. The summary of each commit records it."""
         resolution = self.loaded.resolution

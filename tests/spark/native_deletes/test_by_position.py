@@ -4,7 +4,7 @@ and no others."""
 import io
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import lethe
 import lethe_spark
@@ -47,6 +47,25 @@ MOSTLY_POSITIONS = pytest.mark.parametrize("story", some([VECTORS, POSITIONS], P
 @built_once
 def story(request: pytest.FixtureRequest, spark: SparkSession, lake: Lake) -> Native:
     return Native.begin(spark, lake, deletes=request.param).filled()
+
+
+Searched: TypeAlias = tuple[list[str], frozenset[str]]
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[Searched]:
+    """The paths of the files of each search, and the batches that it is for."""
+    noted: list[Searched] = []
+    search = masking.NativeMasker._search
+
+    def noting(
+        masker: masking.NativeMasker, files: Sequence[CandidateFile], base: Any, ids: frozenset[str], absent: Any
+    ) -> None:
+        noted.extend([([c.path for c in files], ids)] if files else [])
+        search(masker, files, base, ids, absent)
+
+    monkeypatch.setattr(masking.NativeMasker, "_search", noting)
+    return noted
 
 
 def test_a_revert_hides_its_rows_by_position_in_one_snapshot_with_the_ledger(story: Native) -> None:
@@ -191,28 +210,20 @@ def test_rows_are_hidden_wherever_others_have_moved_them_meanwhile_and_nobodys_d
 
 @MOSTLY_VECTORS
 def test_a_restatement_meanwhile_makes_a_run_search_for_its_batches_alone(
-    story: Native, monkeypatch: pytest.MonkeyPatch
+    story: Native, searches: list[Searched]
 ) -> None:
     """If files were too many for its own commit. Otherwise a run that searches for minutes would begin again at each one."""
-    asked: list[frozenset[str]] = []
-    search = masking.NativeMasker._search
-
-    def noting(
-        masker: masking.NativeMasker, files: Sequence[CandidateFile], base: Any, ids: frozenset[str], absent: Any
-    ) -> None:
-        asked.extend([ids] if files else [])
-        search(masker, files, base, ids, absent)
 
     def meanwhile() -> None:
         if "D" not in story.tombstones():
             story.run(story.restatement(a_request("meanwhile", batch_ids=("D",)), deletes="Ledger"))
 
     story.run(story.restatement(a_request("before", batch_ids=("A",)), deletes="Ledger"))
-    monkeypatch.setattr(masking.NativeMasker, "_search", noting)
+    searches.clear()
 
     assert story.run(story.following(), before_commit=meanwhile).outcome == "Committed"
 
-    assert asked == [frozenset("A"), frozenset("D")]
+    assert [ids for _, ids in searches] == [frozenset("A"), frozenset("D")]
     assert story.masks() == {"A": Mask(story.deletes, 4), "D": Mask(story.deletes, 4)}
     story.check_native(of_batches("B", "E"), since=story.head().snapshot_id)
 
@@ -246,17 +257,9 @@ def _of_day(batch_id: str, day: int, first: int) -> bytes:
 
 @MOSTLY_VECTORS
 def test_files_are_searched_of_partitions_that_a_batch_may_be_in_and_of_all_once_others_add_rows(
-    story: Native, monkeypatch: pytest.MonkeyPatch
+    story: Native, searches: list[Searched]
 ) -> None:
     """By their bounds, the files of both days may have rows of P, Q, R and S."""
-    searched: list[str] = []
-    search = masking.NativeMasker._search
-
-    def noting(masker: masking.NativeMasker, files: Sequence[CandidateFile], *more: Any) -> None:
-        searched.extend(c.path for c in files)
-        search(masker, files, *more)
-
-    monkeypatch.setattr(masking.NativeMasker, "_search", noting)
     left = of_batches("A", "B", "D", "E")
     for number, batch in enumerate("KPQRSZ"):
         day, first = 7 if batch in "KZ" else 8, 100 * number
@@ -266,12 +269,12 @@ def test_files_are_searched_of_partitions_that_a_batch_may_be_in_and_of_all_once
     days = Counter(path.partition("day=")[2][0] for path in story.files())
 
     def revert(batch: str, name: str) -> set[str]:
-        searched.clear()
+        searches.clear()
         assert story.revert(batch, name=name).succeeded
         for deleted in [r for r in left if r[0] == batch]:
             del left[deleted]
         assert (story.plain(), story.rows_at()) == (left, left)
-        return {path.partition("day=")[2][0] for path in searched}
+        return {path.partition("day=")[2][0] for paths, _ in searches for path in paths}
 
     assert (days["7"], days["8"]) == (1, 1)
     assert revert("P", "in-its-partition") == {"8"}
