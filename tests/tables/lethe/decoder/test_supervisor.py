@@ -5,6 +5,7 @@ import random
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -149,7 +150,8 @@ def test_decoders_that_are_killed_at_any_moment_lose_and_repeat_nothing(seed: in
 
     def receive(self: Process, *args: Any) -> Any:
         if chance.random() < 0.2:
-            os.kill(self._pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # killed earlier, but it had sent something before
+                os.kill(self._pid, signal.SIGKILL)
         return original(self, *args)
 
     with pytest.MonkeyPatch.context() as patch:
