@@ -35,7 +35,7 @@ from lethe.kube import (
     RequestRefused,
     ResourceKind,
 )
-from lethe.ledger_store import delivered
+from lethe.ledger_chunks import delivered
 from lethe.restatement.selection import Deliveries, with_selected
 from lethe.restatement.unknown import UNKNOWN_BATCHES, refuse_unknown, unknown_ids_of
 from lethe.search.columns import ColumnUse, redactable_columns, require_columns, searchable_column

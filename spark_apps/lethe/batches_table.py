@@ -41,7 +41,7 @@ from lethe.iceberg import catalogs
 from lethe.iceberg.column_path import BatchColumn
 from lethe.iceberg.facts import TableFacts, bounds_of, observe
 from lethe.ledger.ledger import BatchEntry, RequestEntry, apart, get_many
-from lethe.ledger_store import TooDifferent, all_batches, changed_batches
+from lethe.ledger_chunks import TooDifferent, all_batches, changed_batches
 from lethe.restatement.plan import provenances
 from lethe.storage.properties import require_safe_table
 

@@ -25,7 +25,8 @@ from lethe.contract.result import RequestResult
 from lethe.iceberg.facts import TableFacts
 from lethe.ledger.ledger import Ledger, RequestEntry
 from lethe.ledger.tombstone import META_PURGED_BY, Erasure, Tombstone
-from lethe.ledger_store import ChunkedPart, ChunkReader, read_tombstones
+from lethe.ledger_chunks import ChunkedPart, ChunkReader
+from lethe.ledger_store import read_tombstones
 from pydantic import TypeAdapter, ValidationError
 from pyiceberg.io import FileIO
 

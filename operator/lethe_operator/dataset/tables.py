@@ -28,7 +28,8 @@ from lethe.iceberg import catalogs, facts, run_documents
 from lethe.iceberg.holds import Holds
 from lethe.ledger.ledger import BatchEntry, Ledger, RequestEntry, apart, get_many
 from lethe.ledger.lineage import Resolution, Snapshot, last_ledger, shows_again
-from lethe.ledger_store import Loaded, entries_since
+from lethe.ledger_chunks import entries_since
+from lethe.ledger_store import Loaded
 from lethe.storage.properties import require_safe_table
 from lethe.vacuum.housekeeping import keeps_files
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError

@@ -23,7 +23,7 @@ from lethe.iceberg import catalogs
 from lethe.iceberg.facts import TableFacts, observe
 from lethe.ledger.ledger import EMPTY, BatchEntry, Ledger, RequestEntry, apart, get_many
 from lethe.ledger.root import Root
-from lethe.ledger_store import TooDifferent, all_entries, differing
+from lethe.ledger_chunks import TooDifferent, all_entries, differing
 from lethe.storage.object_store import open_store
 from lethe.storage.vended import of_table
 from lethe.uri import backend_of

@@ -32,7 +32,7 @@ from lethe.ledger import format
 from lethe.ledger.ledger import Carrier
 from lethe.ledger.lineage import Snapshot, resolve
 from lethe.ledger.root import PARTS, Chunk, Root
-from lethe.ledger_store import read_file
+from lethe.ledger_chunks import read_file
 
 PARALLEL_READS = 8
 

@@ -40,7 +40,8 @@ from lethe.iceberg.snapshot_files import SnapshotView
 from lethe.ledger.format import FORMATS
 from lethe.ledger.ledger import BatchEntry, BatchState
 from lethe.ledger.lineage import Snapshot, cherry_picked
-from lethe.ledger_store import Loaded, TooDifferent, all_batches, changed_batches, load_root, read_file
+from lethe.ledger_chunks import TooDifferent, all_batches, changed_batches, read_file
+from lethe.ledger_store import Loaded, load_root
 from lethe.read import data_file
 from lethe.uri import local_path, without_values
 

@@ -17,7 +17,7 @@ from lethe.contract.settings import UnknownBatches
 from lethe.files.native_deletes import with_purged
 from lethe.ledger.ledger import BatchEntry, BatchState, Delta, Ledger, get_many
 from lethe.ledger.lineage import shown_again_since
-from lethe.ledger_store import all_batches, delivered
+from lethe.ledger_chunks import all_batches, delivered
 from lethe.restatement.group import GroupFindings, GroupPlan, plan_group, set_aside
 from lethe.restatement.plan import ErasedRows, PlanScope, ReplacementRows
 from lethe.restatement.selection import Deliveries, references_of

@@ -11,7 +11,7 @@ from lethe.buffer.reference import require_reference
 from lethe.contract.result import RequestResult
 from lethe.contract.run import Provenance, RestatementRequest, SearchLimits
 from lethe.contract.settings import Deletes, Operation, UnknownBatches
-from lethe.ledger_store import delivered
+from lethe.ledger_chunks import delivered
 from lethe.restatement.plan import AlreadyDone, PlanScope, check_request, plan_restatement
 from lethe.restatement.selection import Deliveries, named_batches, references_of, with_selected
 from pyspark.sql import SparkSession

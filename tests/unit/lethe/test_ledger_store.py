@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lethe import ledger_store
+from lethe import ledger_chunks, ledger_store
 from lethe.base.errors import LedgerError
 from lethe.iceberg.facts import TableFacts
 from lethe.ledger import format
@@ -18,7 +18,8 @@ from lethe.ledger.ledger import EMPTY, BatchState, Delta, Ledger, Ranges, apply,
 from lethe.ledger.lineage import Resolution, WrittenLedger
 from lethe.ledger.overlay import Thresholds
 from lethe.ledger.tombstone import Erasure, PurgedFile, Tombstone
-from lethe.ledger_store import Loaded, entries_since, load, write
+from lethe.ledger_chunks import entries_since
+from lethe.ledger_store import Loaded, load, write
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
@@ -343,9 +344,9 @@ def test_keys_that_the_ledger_before_lacks_are_not_searched_in_its_chunks(
     ledgers.commit(many(MANY, 2000))
     asked = [t.id for t in many(MANY, 3000).add_tombstones]
     searched: list[int] = []
-    find = ledger_store.ChunkReader.find
+    find = ledger_chunks.ChunkReader.find
     monkeypatch.setattr(
-        ledger_store.ChunkReader, "find", lambda self, keys: searched.append(self.chunk.records) or find(self, keys)
+        ledger_chunks.ChunkReader, "find", lambda self, keys: searched.append(self.chunk.records) or find(self, keys)
     )
 
     assert len(entries_since(before, ledgers.read().batches, asked)) == 2000
@@ -377,14 +378,14 @@ class Counting:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.decoded = 0
-        original = ledger_store.ChunkReader._decoded
+        original = ledger_chunks.ChunkReader._decoded
 
         def counting(reader: Any, decode: Any) -> Any:
             found = original(reader, decode)
             self.decoded += len(found)
             return found
 
-        monkeypatch.setattr(ledger_store.ChunkReader, "_decoded", counting)
+        monkeypatch.setattr(ledger_chunks.ChunkReader, "_decoded", counting)
 
 
 def test_looking_up_a_few_keys_among_many_decodes_a_few_blocks(ledgers: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,14 +430,16 @@ def test_a_damaged_table_of_blocks_is_only_met_by_who_needs_it_and_then_named(
 
 def test_near_blocks_of_a_large_chunk_are_read_at_once(ledgers: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a listing asks for them, whose order is that of the ids, while some of the batches have left the buffer."""
-    monkeypatch.setattr(ledger_store, "WHOLE_UP_TO_BYTES", 1000)
-    monkeypatch.setattr(ledger_store, "NEAR_BYTES", 8 * 1024)
-    monkeypatch.setattr(ledger_store, "AT_ONCE_BYTES", 40 * 1024)
+    monkeypatch.setattr(ledger_chunks, "WHOLE_UP_TO_BYTES", 1000)
+    monkeypatch.setattr(ledger_chunks, "NEAR_BYTES", 8 * 1024)
+    monkeypatch.setattr(ledger_chunks, "AT_ONCE_BYTES", 40 * 1024)
     ledgers.commit(many(0, 5000))
     spans: list[int] = []
-    read = ledger_store.ChunkReader._range
+    read = ledger_chunks.ChunkReader._range
     monkeypatch.setattr(
-        ledger_store.ChunkReader, "_range", lambda self, start, end: spans.append(end - start) or read(self, start, end)
+        ledger_chunks.ChunkReader,
+        "_range",
+        lambda self, start, end: spans.append(end - start) or read(self, start, end),
     )
     ids = sorted(t.id for t in many(0, 5000).add_tombstones)
 
@@ -450,7 +453,7 @@ def test_near_blocks_of_a_large_chunk_are_read_at_once(ledgers: Table, monkeypat
     assert reads_of(ids[1000:1500:50]) == 1
     assert reads_of([ids[0], ids[4000]]) == 2
     assert 1 < reads_of(ids[::50]) < 20
-    assert max(spans[1:]) <= ledger_store.AT_ONCE_BYTES
+    assert max(spans[1:]) <= ledger_chunks.AT_ONCE_BYTES
 
 
 def test_chunks_with_a_total_that_differs_from_the_root_are_refused(ledgers: Table) -> None:

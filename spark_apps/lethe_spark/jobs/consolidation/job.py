@@ -17,7 +17,7 @@ from lethe.contract.result import ConsolidationResult, Phase, ReanchoringResult
 from lethe.contract.settings import ConsolidationMode
 from lethe.ingest.buffer_files import check_some_were_read, why_unread
 from lethe.ingest.checks import Screening, wanted_row_counts
-from lethe.ledger_store import latest_rows
+from lethe.ledger_chunks import latest_rows
 
 from lethe_spark.commit.ledger_commit import Attempts, discard, noted_run
 from lethe_spark.commit.masking import NativeMasker, native_kind

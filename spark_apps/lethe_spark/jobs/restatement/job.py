@@ -16,7 +16,7 @@ from lethe.contract.run import RestatementRequest
 from lethe.contract.settings import NativeDeletes
 from lethe.files.bounds import IdIndex
 from lethe.ledger.ledger import Ledger
-from lethe.ledger_store import delivered
+from lethe.ledger_chunks import delivered
 from lethe.restatement.group import plan_dry_run, set_aside
 from lethe.restatement.plan import PlanScope, ReplacementRows
 from lethe.restatement.selection import Deliveries, references_of

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lethe import batches_table, ledger_store
+from lethe import batches_table, ledger_chunks, ledger_store
 from lethe.base import names
 from lethe.base.errors import InputError
 from lethe.buffer.batch_rows import BUFFERED, BatchRow, row_of
@@ -168,7 +168,7 @@ def test_ledgers_that_differ_in_too_much_are_not_compared(
     commit(table, a_batch("A"), a_batch("B"))
     update(catalog)
     commit(table, a_batch("B", BatchState.REVERTED))
-    monkeypatch.setattr(ledger_store, "MAX_COMPARED", 2)
+    monkeypatch.setattr(ledger_chunks, "MAX_COMPARED", 2)
 
     assert update(catalog).rebuilt
     assert rows(catalog) == wanted(table)
@@ -181,7 +181,7 @@ def test_entries_are_found_once_in_a_ledger_of_many_chunks(table: Table, monkeyp
         commit(table, a_batch(f"b{n}"), a_batch("A", time=ago(hours=n)), forget=[f"b{n - 3}"])
     ledger = ledger_store.load(table.io, observe(table, "batch_id")).ledger
 
-    found = [e for some in ledger_store.all_batches(ledger.batches) for e in some]
+    found = [e for some in ledger_chunks.all_batches(ledger.batches) for e in some]
 
     assert len(found) == len(ledger.batches) == len({e.id for e in found})
     assert {e.id: e for e in found} == dict(ledger.batches)

@@ -9,7 +9,7 @@ from typing import Any
 import lethe
 import pyarrow as pa
 import pytest
-from lethe import ledger_store
+from lethe import ledger_chunks
 from lethe.base import names
 from lethe.base.errors import InputError, LedgerError
 from lethe.ledger import format
@@ -166,7 +166,7 @@ def test_a_damaged_ledger_stops_the_read_and_names_the_snapshot_and_the_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if by_ranges:
-        monkeypatch.setattr(ledger_store, "WHOLE_UP_TO_BYTES", 0)  # as of a chunk that is too large to fetch whole
+        monkeypatch.setattr(ledger_chunks, "WHOLE_UP_TO_BYTES", 0)  # as of a chunk that is too large to fetch whole
     path = the_file(damaged, kind)
     damage(path)
 
@@ -184,7 +184,7 @@ def test_a_large_file_that_ends_between_two_blocks_is_not_taken_for_a_smaller_on
     reverted: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read by ranges, the blocks that are cut off would look like blocks without entries."""
-    monkeypatch.setattr(ledger_store, "WHOLE_UP_TO_BYTES", 0)
+    monkeypatch.setattr(ledger_chunks, "WHOLE_UP_TO_BYTES", 0)
     path = the_file(reverted, "tombstones.avro")
     (chunk,) = json.loads(the_file(reverted, "root.json").read_text())["parts"]["tombstones"]
     path.write_bytes(path.read_bytes()[: chunk["header-bytes"]])

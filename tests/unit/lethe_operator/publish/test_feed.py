@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from lethe import ledger_store
+from lethe import ledger_chunks
 from lethe.contract.result import ErasureOutcome
 from lethe.contract.run import Provenance
 from lethe.contract.settings import Operation
@@ -85,7 +85,7 @@ def test_versions_that_differ_too_much_to_be_compared_are_read_whole(
     publish(history, sink)
     (history.home / "flights/_events").rename(history.home / "before")
     whole = RememberingSink()
-    monkeypatch.setattr(ledger_store, "MAX_COMPARED", 0)
+    monkeypatch.setattr(ledger_chunks, "MAX_COMPARED", 0)
 
     publish(history, whole)
 
