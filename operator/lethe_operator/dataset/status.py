@@ -134,7 +134,6 @@ def _usage(
         return old.usage
     before = old.usage or RunUsage(since=now)
     results = [a.result for r in runs for a in r.attempts if a.job in names and a.result is not None]
-    written = [r.written for r in results]
     return RunUsage(
         since=before.since,
         runs=(before.runs or 0) + len(names),
@@ -142,8 +141,9 @@ def _usage(
         cpu_seconds=(before.cpu_seconds or 0) + math.ceil(sum(r.cpu_seconds for r in results)),
         executor_cpu_seconds=(before.executor_cpu_seconds or 0)
         + math.ceil(sum(r.executor_cpu_seconds for r in results)),
-        files=(before.files or 0) + sum(files for files, _ in written),
-        bytes=(before.bytes or 0) + sum(size for _, size in written),
+        files_read=(before.files_read or 0) + sum(r.files_used[0] for r in results),
+        files=(before.files or 0) + sum(r.files_used[1] for r in results),
+        bytes=(before.bytes or 0) + sum(r.bytes_written for r in results),
     )
 
 

@@ -108,7 +108,7 @@ class CreateSpec(ApiModel):
     ] = ()
     """Partition fields: a column, or identity, years, months, days or hours of a column, such as days(time_hour), or
     bucket(16, column), or truncate(4, column). A column may be a field of structs, such as customer.country. Put a name
-    that has other characters than letters, digits and underscores between backticks.
+    with other characters than letters, digits and underscores between backticks.
     """
     format_version: Annotated[Int32, keywords(enum=(2, 3))] = 2
     """Version of the Iceberg table format."""
@@ -320,7 +320,7 @@ class ConsolidationSettings(ApiModel):
     mode: ConsolidationMode = ConsolidationMode.REWRITE
     """Rewrite writes the rows into few sorted files. Register adds the producer's Parquet files to the table without
     rewriting them: each file must contain the batch column and belong to one partition, and retention does not delete it.
-    You can change the mode at any time; it applies to later runs.
+    A change applies to later runs.
     """
     min_bytes: Annotated[Bytes, above_zero("128Mi")] = 128 * MIB
     """A run starts when the waiting batches have at least this many bytes."""
@@ -430,7 +430,7 @@ class RunTemplate(ApiModel):
 
     launcher: Launcher | None = None
     """What launches a run: a Job, or a SparkApplication of the Kubeflow Spark operator, which the chart's value
-    sparkOperator.enabled allows. Both have the same results. If unset, the chart's value, or Job.
+    sparkOperator.enabled allows. If unset, the chart's value, or Job.
     """
     queue: Annotated[str, length(1, 63, pattern="^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")] | None = None
     """Name of a LocalQueue of Kueue in this namespace. A run is created suspended, and starts when Kueue admits it. If
@@ -497,8 +497,8 @@ class DatasetSpec(ApiModel):
     """How deleted batches are marked. All values keep tombstones beside the table, which Lethe's readers apply. Auto also
     writes Iceberg deletes, so that all engines see the same rows: deletion vectors to tables of format version 3, position
     deletes to those of version 2. Ledger writes none: other engines see the rows until a vacuum. DeletionVectors and
-    PositionDeletes demand one kind; if the table has another format version, the condition Stalled has the reason
-    FormatVersionMismatch. You can change it at any time; it applies to later commits.
+    PositionDeletes demand one kind; with another format version the Dataset is Stalled: FormatVersionMismatch. A change
+    applies to later commits.
     """
     native_deletes: Annotated[NativeDeletesSpec, StoredDefault()] = NativeDeletesSpec()
     snapshots: Annotated[SnapshotsSpec, StoredDefault()] = SnapshotsSpec()

@@ -318,9 +318,14 @@ class RunResult(Recorded):
         return Verdict(self.reason, self.message)
 
     @property
-    def written(self) -> tuple[int, int]:
-        """Files and bytes that it added to the table or rewrote."""
+    def files_used(self) -> tuple[int, int]:
+        """Files that it read to write others, of the buffer or of the table, and data files that it added."""
         return 0, 0
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes that it added to the table, or rewrote."""
+        return 0
 
     def compact(self) -> str:
         """JSON of at most 4096 bytes for the termination message.
@@ -351,14 +356,21 @@ class ConsolidationResult(RunResult):
     """The first 20."""
     held_count: int = 0
     """They fail a check, and wait for a person."""
+    files_read: int = 0
+    """Files of the buffer, also of batches that are refused or held; 0: an older version wrote the result."""
     rows_added: int = 0
     files_added: int = 0
     bytes_added: int = 0
 
     @property
-    def written(self) -> tuple[int, int]:
-        """Files and bytes that it added to the table."""
-        return self.files_added, self.bytes_added
+    def files_used(self) -> tuple[int, int]:
+        """Files of the buffer that it read, and files that it added to the table."""
+        return self.files_read, self.files_added
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes that it added to the table."""
+        return self.bytes_added
 
 
 class ReanchoringResult(RunResult):
@@ -413,9 +425,14 @@ class VacuumResult(RunResult):
     """Commits."""
 
     @property
-    def written(self) -> tuple[int, int]:
-        """Files that it added, and bytes of those that it rewrote."""
-        return self.files_added, self.bytes_rewritten
+    def files_used(self) -> tuple[int, int]:
+        """Files that it rewrote, and files that it added."""
+        return self.files_rewritten, self.files_added
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of the files that it rewrote."""
+        return self.bytes_rewritten
 
     files_in_vain: int = 0
     """Rewritten, although they contained no tombstoned rows."""

@@ -209,8 +209,7 @@ class VacuumPlan(ApiModel):
     """
     bytes_to_encode: int | None = None
     """Expected bytes of these files in other row groups, and in files that Spark rewrites: they are encoded again. An estimate
-    from metadata, rather too high; absent if unknown. The rest of bytes is probably in files without deleted rows, which
-    stay.
+    from metadata, rather too high; absent if unknown.
     """
     whole_files: int | None = None
     """Data files that would be dropped without being read."""
@@ -460,6 +459,8 @@ class RunUsage(ApiModel):
     """Processor time, without executors."""
     executor_cpu_seconds: int | None = None
     """How long executors were there, for each core."""
+    files_read: int | None = None
+    """Files of the buffer that they read, and data files that they rewrote."""
     files: int | None = None
     """Data files that they wrote."""
     bytes: int | None = None

@@ -57,6 +57,7 @@ def test_one_batch_is_refused_one_is_held_and_the_others_are_promoted_in_the_sam
     result = consolidate(story, "C", "D", "many", "twice")
 
     assert (result.outcome, result.batches_promoted, result.refused_count, result.held_count) == ("Committed", 2, 1, 1)
+    assert result.files_read == 6, "also those of batches that are refused or held"
     assert story.states() == {**dict.fromkeys("ABCD", "promoted"), "many": "held", "twice": "refused"}
     entries = story.ledger().batches
     refused, held = entries["twice"].refusal, entries["many"].refusal

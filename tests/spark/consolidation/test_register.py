@@ -97,7 +97,7 @@ def test_a_table_without_partitions_takes_files_too(spark: SparkSession, lake: L
 
     result = story.run(story.of_version(story.registration("A", "B"), version))
 
-    assert (result.batches_promoted, result.files_added) == (2, 3)
+    assert (result.batches_promoted, result.files_read, result.files_added) == (2, 3, 3)
     assert story.table().metadata.format_version == version
     story.check_reads(of_batches("A", "B"))
 

@@ -413,6 +413,7 @@ def _result(
         refused_count=len(refused),
         refused=tuple(RefusedBatch.of(i, judged.refusal) for i, judged in refused.items())[:LISTED_AT_MOST],
         held_count=len(held),
+        files_read=sum(len(b.objects) for b in (*written.batches.values(), *written.refused.values())),
         rows_added=sum(f.records for f in written.files),
         files_added=len(written.files),
         bytes_added=sum(f.bytes for f in written.files),

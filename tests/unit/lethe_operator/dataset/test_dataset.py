@@ -413,7 +413,7 @@ def test_a_table_that_the_first_batch_will_create_is_no_trouble() -> None:
 
 def test_what_a_run_used_is_added_once_when_its_end_is_first_shown() -> None:
     spec = a_consolidation(A)
-    first = a_result(spec, cpu_seconds=12.2, executor_cpu_seconds=40.1, files_added=2, bytes_added=500)
+    first = a_result(spec, cpu_seconds=12.2, executor_cpu_seconds=40.1, files_read=30, files_added=2, bytes_added=500)
     failed = an_attempt(spec, AttemptState.FAILED, result=a_result(spec, "Failed", reason="X", cpu_seconds=3.5))
     done = an_attempt(spec, AttemptState.SUCCEEDED, number=2, result=first)
     world = a_world(table=a_table(a_ledger("A")), runs=(a_run(spec, failed, done),))
@@ -425,11 +425,11 @@ def test_what_a_run_used_is_added_once_when_its_end_is_first_shown() -> None:
     added = decided(world, old).dataset_status
     again = decided(world, a_dataset(status=added)).dataset_status
 
-    counted = {"runs": 2, "cpuSeconds": 16, "executorCpuSeconds": 41, "files": 2, "bytes": 500}
+    counted = {"runs": 2, "cpuSeconds": 16, "executorCpuSeconds": 41, "filesRead": 30, "files": 2, "bytes": 500}
     assert new is not None
     assert added is not None
     assert again is not None
     assert {k: v for k, v in new["usage"].items() if k != "since"} == counted
-    sums = {"runs": 7, "cpuSeconds": 116, "executorCpuSeconds": 41, "files": 3, "bytes": 509}
+    sums = {"runs": 7, "cpuSeconds": 116, "executorCpuSeconds": 41, "filesRead": 30, "files": 3, "bytes": 509}
     assert added["usage"] == {"since": "2026-01-01T00:00:00Z", **sums}
     assert again["usage"] == added["usage"]
