@@ -30,7 +30,7 @@ from lethe.decoder.limits import Limits
 from lethe.ingest.buffer_files import Bytes, FileOutcome, Reader, ReadSettings, fit
 from lethe.ingest.buffer_store import FileTask
 from lethe.ingest.schema_fit import Piece
-from lethe.processor import processor_seconds
+from lethe.process import processor_seconds
 
 from bench import timing
 from bench.report import Cell, View

@@ -2,9 +2,9 @@
 
 import sys
 
-from lethe import memory
+from lethe import process
 
-memory.prepare()
+process.prepare()
 
 from lethe.base.errors import InvalidSettings  # noqa: E402
 

@@ -13,7 +13,6 @@ import anyio.to_thread
 import uvicorn
 from fastapi import FastAPI
 from lethe import logs
-from lethe.base.turns import take_short_turns
 from lethe.decoder.process import prepare
 from lethe.kube import STRICT, TimeLimits
 from lethe.version import version
@@ -203,7 +202,6 @@ def main() -> None:
     """
     settings = with_files(from_environment())
     logs.to_stderr(settings.log_level, settings.log_format)
-    take_short_turns()
     access = logging.getLogger("lethe_gateway.access")
     access.propagate = False
     plain = logging.StreamHandler(sys.stdout)

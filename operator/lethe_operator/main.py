@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import kopf
 from lethe import logs, tracing
-from lethe.base.turns import take_short_turns
 from lethe.kube import LEASES, SPARK_APPLICATIONS, WATCHED, ResourceKind
 from lethe.version import version
 
@@ -293,7 +292,6 @@ def main() -> None:
     settings = with_files(from_environment())
     logs.to_stderr(settings.log_level, settings.log_format)
     tracing.start("lethe-operator")
-    take_short_turns()
     for verbose in ("botocore", "urllib3", "kopf", "asyncio", "aiohttp", "pyiceberg"):
         logging.getLogger(verbose).setLevel(logging.WARNING)
     if not settings.watch_namespaces:

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from lethe.processor import processor_seconds
+from lethe.process import processor_seconds
 
 VARIABLE = "LETHE_TEST_PROFILE"
 AT_MOST = 25  # files and tests that are listed

@@ -3,7 +3,7 @@
 import socket
 import sys
 
-from lethe.memory import without_pandas
+from lethe.process import without_pandas
 
 without_pandas()
 

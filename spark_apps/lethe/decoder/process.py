@@ -40,7 +40,7 @@ from lethe.decoder.child import (
     serve,
 )
 from lethe.decoder.limits import Limits
-from lethe.memory import without_pandas
+from lethe.process import without_pandas
 
 log = logging.getLogger(__name__)
 

@@ -4,10 +4,9 @@ import logging
 import os
 import sys
 
-from lethe import memory
-from lethe.base.turns import take_short_turns
+from lethe import process
 
-memory.prepare()
+process.prepare()
 
 from lethe import tracing  # noqa: E402
 from lethe.base.errors import EXIT_INPUT, InputError  # noqa: E402
@@ -26,7 +25,6 @@ def main() -> None:
     forbid_core_dumps()
     formatter = log_to_stderr()
     tracing.start("lethe-committer")
-    take_short_turns()
     try:
         settings = ServeSettings.of(os.environ)
     except InputError as e:

@@ -22,7 +22,7 @@ from lethe.contract.run import INLINE_BYTES_AT_MOST, ResultPointer, RunSpec, Tab
 from lethe.contract.settings import RunFamily
 from lethe.iceberg import catalogs, run_documents
 from lethe.kube import KubeError, NotFound
-from lethe.processor import since_last_report
+from lethe.process import since_last_report
 from lethe.version import version
 from pyspark import SparkContext
 

@@ -20,7 +20,7 @@ from lethe.base.errors import InputError
 from lethe.contract.run import BufferRef, CreateTable, TableRef
 from lethe.contract.settings import Deletes, FileFormat
 from lethe.files.bounds import partitions_of_batches
-from lethe.processor import processor_seconds
+from lethe.process import processor_seconds
 from pyiceberg.types import FixedType, PrimitiveType, UUIDType
 from pyspark.sql import SparkSession
 
