@@ -165,7 +165,14 @@ def commit() -> str:
 
 
 def command(suite: str) -> str:
-    return " ".join([f"python -m bench.{suite}", *sys.argv[1:]])
+    given = iter(sys.argv[1:])
+    shown: list[str] = []
+    for argument in given:
+        if argument in ("--work", "--out"):  # where the files are changes no figure
+            next(given, None)
+        elif not argument.startswith(("--work=", "--out=")):
+            shown.append(argument)
+    return " ".join([f"python -m bench.{suite}", *shown])
 
 
 def _git(*arguments: str) -> str:
