@@ -398,7 +398,14 @@ SUITE = Suite(
             ),
         ),
         Shares("Reverts during the hour", ("hour",), {"from created to committed": "to_committed"}),
-        View("Files during the hour", ("progress",), ("files",), cells=(Cell("files", "number"),), plot="minute"),
+        View(
+            "Files during the hour",
+            ("progress",),
+            ("files",),
+            cells=(Cell("files", "number"),),
+            plot="minute",
+            only_plot=True,
+        ),
         View("Memory during the hour", ("memory",), ("process",), cells=(Cell("MiB", "bytes", MIB),), plot="minute"),
         View(
             "What the processors did",

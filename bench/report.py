@@ -70,6 +70,8 @@ class View:
     """Whether the quantities are those of the part itself instead of its results."""
     ends: bool = False
     """Whether the table has only the first and the last result of a part."""
+    only_plot: bool = False
+    """Whether there is no table, as its medians would say nothing."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,9 @@ def section(
             lines += [f"### {view.title}", ""]
             if view.title in drawn:
                 lines += [f"![{view.title}]({folder}/{drawn[view.title]})", ""]
-            lines += [*_sizes(parts), *_problems(parts), *table(*rendered(view, parts)), ""]
+            lines += [*_sizes(parts), *_problems(parts)]
+            if isinstance(view, Shares) or not view.only_plot:
+                lines += [*table(*rendered(view, parts)), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -401,6 +401,7 @@ def _result(
     spec = context.spec
     held = [i for i, judged in written.refused.items() if judged.is_held]
     refused = {i: judged for i, judged in written.refused.items() if not judged.is_held}
+    read = [*(b.objects for b in written.batches.values()), *(j.objects for j in written.refused.values())]
     return ConsolidationResult(
         run_id=spec.run_id,
         family=spec.family,
@@ -413,7 +414,7 @@ def _result(
         refused_count=len(refused),
         refused=tuple(RefusedBatch.of(i, judged.refusal) for i, judged in refused.items())[:LISTED_AT_MOST],
         held_count=len(held),
-        files_read=sum(len(b.objects) for b in (*written.batches.values(), *written.refused.values())),
+        files_read=sum(len(objects) for objects in read),
         rows_added=sum(f.records for f in written.files),
         files_added=len(written.files),
         bytes_added=sum(f.bytes for f in written.files),
