@@ -406,7 +406,14 @@ SUITE = Suite(
             plot="minute",
             only_plot=True,
         ),
-        View("Memory during the hour", ("memory",), ("process",), cells=(Cell("MiB", "bytes", MIB),), plot="minute"),
+        View(
+            "Memory during the hour",
+            ("memory",),
+            ("process",),
+            cells=(Cell("MiB", "bytes", MIB),),
+            plot="minute",
+            only_plot=True,
+        ),
         View(
             "What the processors did",
             ("processors",),

@@ -71,7 +71,7 @@ class View:
     ends: bool = False
     """Whether the table has only the first and the last result of a part."""
     only_plot: bool = False
-    """Whether there is no table, as its medians would say nothing."""
+    """Whether there is only the plot of what changes over time, because medians would say nothing."""
 
 
 @dataclass(frozen=True)
@@ -320,10 +320,12 @@ def _lines(axis: Any, view: View, part: Part) -> None:
         value = view.cells[0].value(r)
         if value is not None and view.plot in r:
             lines.setdefault(tuple(_text(r.get(o, "")) for o in others), []).append((r[view.plot], value))
+    ticks = sorted({x for points in lines.values() for x, _ in points})
     for label, points in lines.items():
         marker = "o" if len(points) <= TICKS else None
+        if view.only_plot:  # a line over time ends where there is nothing to measure
+            points = list((dict.fromkeys(ticks, float("nan")) | dict(points)).items())
         axis.plot(*zip(*sorted(points), strict=True), marker=marker, label=", ".join(filter(None, label)) or None)
-    ticks = sorted({x for points in lines.values() for x, _ in points})
     if len(ticks) <= TICKS:
         if ticks and ticks[0] > 0:
             axis.set_xscale("log")
