@@ -4,6 +4,7 @@ I/O: the environment, the C library, and /proc. Call `prepare` before other impo
 """
 
 import ctypes
+import gc
 import logging
 import os
 import sys
@@ -59,6 +60,15 @@ def prepare() -> None:
         library.mallopt(_M_MMAP_THRESHOLD, RETURNED_BYTES)
     except (OSError, AttributeError):
         log.debug("this C library has no mallopt")
+
+
+def return_memory() -> None:
+    """Collect garbage, and return memory that this process does not use to the system, as far as Arrow and the C library can."""
+    gc.collect()
+    if (arrow := sys.modules.get("pyarrow")) is not None:
+        arrow.default_memory_pool().release_unused()
+    with suppress(OSError, AttributeError):  # not every C library has it
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def processor_seconds() -> float:

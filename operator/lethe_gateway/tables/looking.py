@@ -3,7 +3,6 @@
 A page shows the table's columns, partitions and snapshots, and the deletes of its files.
 """
 
-import gc
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 from lethe import batches_table, ledger_store
 from lethe.base import names
 from lethe.base.errors import InputError, LetheError, TransientError
@@ -27,6 +25,7 @@ from lethe.iceberg.metadata_file import is_required, type_of
 from lethe.iceberg.native_deletes import deleted_rows
 from lethe.ledger.ledger import BatchState, Ledger, within
 from lethe.ledger.lineage import Snapshot
+from lethe.process import return_memory
 from lethe.search.candidates import plan_now
 from lethe.search.covered import HeldTable
 from pyiceberg.catalog import Catalog
@@ -194,11 +193,11 @@ def bring_up_to_date(path: Path | None, new_path: Path, seen: SeenTable, progres
             if live is None or sum(f.records for f in live if f.file.file_path not in files) < REBUILD_ROWS:
                 with reading.changing(path) as connection:
                     _write(connection, seen, live, progress)
-                _release()
+                return_memory()
                 return path
     with reading.new_index(new_path) as connection:
         _write(connection, seen, files_of(seen.batches), progress)
-    _release()
+    return_memory()
     return new_path
 
 
@@ -226,12 +225,6 @@ def _known(path: Path | None) -> tuple[IndexState, dict[str, int]] | None:
             return (state, reading.known_files(connection)) if state is not None else None
     except (sqlite3.Error, ValueError):
         return None
-
-
-def _release() -> None:
-    """Give memory back to the system."""
-    gc.collect()
-    pa.default_memory_pool().release_unused()
 
 
 SNAPSHOTS_SHOWN: Final = 20

@@ -3,8 +3,9 @@
 Spark puts its Python sources as archives on the path of workers, before the installed package. Before Python 3.12 each task
 searches all archives again (`importlib.invalidate_caches`), which takes a quarter of a second, as long as reading 150 small
 files. This daemon removes the archives from the path, and imports the modules that tasks need once, before it forks workers. Each
-worker collects garbage after each task, which takes long only for objects that it has made itself. The decoders of all workers
-come from one server, which the daemon forks, too.
+worker collects garbage after each task, which takes long only for objects that it has made itself, and returns its memory:
+workers of a warm driver live on, and would keep what their largest task has needed. The decoders of all workers come from one
+server, which the daemon forks, too.
 """
 
 import gc
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from os.path import isfile
+from typing import Any
 
 
 def without_archives(path: Sequence[str]) -> list[str]:
@@ -33,12 +35,23 @@ def main() -> None:
 
     gc.freeze()
     fork_server()  # of the processes that decode files; before there are threads
-    from pyspark.daemon import manager
+    from lethe.process import return_memory
+    from pyspark import daemon
 
+    task = daemon.worker
+
+    def worker(*arguments: Any) -> Any:
+        """Carry out a task. Spark has its result before its memory is returned."""
+        try:
+            return task(*arguments)
+        finally:
+            return_memory()
+
+    daemon.worker = worker
     import lethe_spark.ingest  # noqa: F401 (tasks need it for their accumulators, decoders do not)
 
     gc.freeze()  # excludes the current objects from the garbage collections
-    manager()
+    daemon.manager()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 Invariant: any failure of the JVM ends the process. The runs in progress stay in the mailbox for the next process.
 """
 
-import gc
 import logging
 import os
 import signal
@@ -17,6 +16,7 @@ from typing import Final
 from lethe import tracing
 from lethe.contract.kubernetes import parse_bytes
 from lethe.kube import KubeError
+from lethe.process import return_memory
 from lethe.search.batches import ColumnCache
 
 from lethe_spark.committer.reports import CommitterHealth, CommitterMetrics, Heartbeat, Reporting
@@ -185,8 +185,7 @@ class CommitterProcess:
         self.metrics.upkeeps.inc()
         with self.news:
             self.mailbox.kept_up(upkeep.dataset_uid)
-        # References from Python keep objects of the JVM alive; those in cycles only go with a collection.
-        gc.collect()
+        return_memory()  # garbage of Python keeps objects of the JVM alive
 
 
 def _hung() -> None:

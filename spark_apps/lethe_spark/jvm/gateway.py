@@ -3,13 +3,13 @@
 Java's method handles, used as Java lambdas, so that Java calls Java without a call into Python.
 """
 
-import gc
 import json
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from lethe.process import return_memory
 from py4j.java_gateway import JavaClass, JavaMember, JavaPackage
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
@@ -113,7 +113,7 @@ def heap_after_collection(session: SparkSession) -> tuple[int, int]:
     Raises:
         JvmError: Java refused it.
     """
-    gc.collect()  # references from Python keep objects of the JVM alive
+    return_memory()  # garbage of Python keeps objects of the JVM alive
     lang = jvm(session).java.lang
     lang.System.gc()
     runtime = lang.Runtime.getRuntime()

@@ -1,6 +1,8 @@
 """An application as a process: exit codes, results, signals, and what its log may not hold."""
 
+import ctypes
 import json
+import os
 import signal
 import sys
 import threading
@@ -21,6 +23,7 @@ from pyspark.sql import SparkSession
 from tests.spark.support.driver import Driver
 from tests.spark.support.flights import Flights
 from tests.support import trace_collector
+from tests.support.clock import wait_until
 from tests.support.lake import CATALOG
 
 
@@ -109,6 +112,29 @@ def test_a_task_finds_no_archive_on_its_path_and_what_it_imports_loaded(spark: S
 
     assert [(r.archives, r.loaded, Path(r.pyspark).is_file()) for r in found] == [(0, True, True)]
     assert [r.decoders for r in found] == [True]  # the server of decoders is a fork of the daemon
+
+
+def test_a_worker_returns_the_memory_of_its_task(spark: SparkSession) -> None:
+    """Also what its C library would keep: blocks that were freed below one that is in use."""
+
+    def use_and_free(rows: Iterator[int]) -> Iterator[tuple[int, int]]:
+        assert len(list(rows)) == 1  # a worker that has not read all of its task ends with it
+        library = ctypes.CDLL(None)
+        library.malloc.restype = ctypes.c_void_p
+        blocks = [library.malloc(100_000) for _ in range(2_000)]
+        for block in blocks:
+            ctypes.memset(block, 1, 100_000)
+        for block in blocks[:-1]:
+            library.free(ctypes.c_void_p(block))
+        yield os.getpid(), resident_mib(os.getpid())
+
+    def resident_mib(pid: int) -> int:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") // 1024**2
+
+    ((pid, used),) = spark.sparkContext.parallelize([0], 1).mapPartitions(use_and_free).collect()
+
+    wait_until(lambda: resident_mib(pid) < used - 150, within_seconds=30)
 
 
 def test_tasks_of_running_jobs_are_counted(spark: SparkSession) -> None:
