@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from lethe.base.errors import InputError, LetheError
 from lethe.cli import storage_check
+from lethe.cli.content_search import SearchedColumn
 from lethe.cli.opening import Opened, open_table
 from lethe.cli.output import progress, working
 from lethe.contract.result import ErasureOutcome, RequestResult
@@ -317,7 +318,7 @@ def verify_storage(
                 )
                 continue
             task = bar.add_task(erasure.name, total=len(listed.own))
-            column = storage_check.SearchedColumn.of(opened.table, field_id)
+            column = SearchedColumn.of(opened.table, field_id)
             rows = storage_check.files_with_batches(
                 listed, column, erasure.result.batch_ids, partial(bar.advance, task)
             )

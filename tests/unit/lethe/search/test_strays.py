@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from lethe.base.errors import LedgerError
 from lethe.buffer.promotion import StageNote, WrittenBatch
-from lethe.cli.storage_check import SearchedColumn, UnsearchableContent, holds_batch
+from lethe.cli.content_search import SearchedColumn, UnsearchableContent, holds_batch
 from lethe.contract.result import Progress
 from lethe.contract.run import RunKind
 from lethe.erasure.progress import Writer

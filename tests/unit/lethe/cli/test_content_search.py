@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
-from lethe.cli import storage_check
-from lethe.cli.storage_check import (
+from lethe.cli import content_search
+from lethe.cli.content_search import (
     SearchedColumn,
     SearchedValues,
     UnsearchableContent,
@@ -247,11 +247,11 @@ def test_what_cannot_be_taken_apart_is_unreadable(content: bytes, why: str) -> N
 
 def test_what_unpacks_to_too_much_or_is_nested_too_deeply_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
     nested = TEXT
-    for _ in range(storage_check.MAX_DEPTH + 2):
+    for _ in range(content_search.MAX_DEPTH + 2):
         nested = gzip.compress(nested)
     with pytest.raises(UnsearchableContent, match="nested"):
         holds("f", nested, SearchedValues((VALUE,)))
 
-    monkeypatch.setattr(storage_check, "MAX_BYTES", 1000)
+    monkeypatch.setattr(content_search, "MAX_BYTES", 1000)
     with pytest.raises(UnsearchableContent, match="more than 1000 bytes"):
         holds("f", gzip.compress(bytes(2000)), SearchedValues((VALUE,)))
