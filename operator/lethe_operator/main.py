@@ -21,7 +21,8 @@ from lethe_operator.cluster.queue import RESERVED, WORKERS, WorkQueue
 from lethe_operator.cluster.schedule import Intervals, Key, Priority
 from lethe_operator.cluster.watching import NoMemories, kopf_settings, watch
 from lethe_operator.dataset.condition_metrics import ConditionMetrics
-from lethe_operator.dataset.listing import ListingLimits, Listings
+from lethe_operator.dataset.listing import Listings
+from lethe_operator.dataset.listing_schedule import ListingLimits
 from lethe_operator.dataset.objects import WatchedObjects
 from lethe_operator.dataset.observe import cluster_id
 from lethe_operator.dataset.tables import TableReader

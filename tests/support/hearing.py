@@ -9,7 +9,8 @@ from lethe.base import names
 from lethe.contract.run import RunSpec, parse_run
 from lethe.kube import CONFIG_MAPS, DATASETS, JOBS
 from lethe.ledger.ledger import BatchEntry, BatchState
-from lethe_operator.dataset.listing import ListingLimits, Listings
+from lethe_operator.dataset.listing import Listings
+from lethe_operator.dataset.listing_schedule import ListingLimits
 from lethe_operator.dataset.tables import TableReader
 from lethe_operator.metrics import Metrics
 from lethe_operator.resources.common import RUN_KEY

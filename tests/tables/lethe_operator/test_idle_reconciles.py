@@ -9,7 +9,8 @@ import pytest
 import sqlalchemy
 from lethe.kube import DATASETS
 from lethe_operator.dataset import pointers
-from lethe_operator.dataset.listing import ListingLimits, Listings
+from lethe_operator.dataset.listing import Listings
+from lethe_operator.dataset.listing_schedule import ListingLimits
 from lethe_operator.dataset.tables import TableReader
 from lethe_operator.reconcile import Reconciler
 from lethe_operator.resources.dataset import parse_dataset

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from lethe.base.objects import BufferedObject, ListedObject
 from lethe_operator.dataset import listing
-from lethe_operator.dataset.listing import ListingLimits, ListingRequest, Listings
+from lethe_operator.dataset.listing import ListingRequest, Listings
+from lethe_operator.dataset.listing_schedule import ListingLimits
 from lethe_operator.resources.dataset import Dataset
 
 from tests.support.builders import listed

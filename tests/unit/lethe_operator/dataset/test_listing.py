@@ -10,14 +10,8 @@ import pytest
 from lethe.base.objects import BufferedObject
 from lethe.buffer.digest import BufferDigest
 from lethe_operator.dataset import listing
-from lethe_operator.dataset.listing import (
-    AT_ONCE,
-    REST_AT_LEAST_SECONDS,
-    SILENCE_SECONDS,
-    ListingLimits,
-    ListingRequest,
-    Listings,
-)
+from lethe_operator.dataset.listing import SILENCE_SECONDS, ListingRequest, Listings
+from lethe_operator.dataset.listing_schedule import AT_ONCE, REST_AT_LEAST_SECONDS, ListingLimits
 from lethe_operator.resources.observed import NotListed, Unavailable
 
 from tests.support.builders import a_batch

@@ -13,7 +13,8 @@ from lethe.buffer import digest
 from lethe.buffer.digest import BufferDigest
 from lethe.buffer.layout import BufferedBatch
 from lethe.iceberg import catalogs
-from lethe_operator.dataset.listing import AT_ONCE, REST_AT_LEAST_SECONDS, ListingLimits, ListingRequest, Listings
+from lethe_operator.dataset.listing import ListingRequest, Listings
+from lethe_operator.dataset.listing_schedule import AT_ONCE, REST_AT_LEAST_SECONDS, ListingLimits
 from lethe_operator.resources.observed import NotListed
 
 from tests.support.builders import NOW, a_batch

@@ -1,7 +1,7 @@
 """Which buffer is listed next, and how long buffers rest: within a budget, fairly, cheap ones more often."""
 
 import pytest
-from lethe_operator.dataset.listing import (
+from lethe_operator.dataset.listing_schedule import (
     AT_MOST,
     AT_ONCE,
     LONG_SECONDS,
