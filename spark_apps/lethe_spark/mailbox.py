@@ -1,7 +1,7 @@
 """The mailbox of a process that carries out runs: its entries, how it is followed on the API server, and its metrics.
 
-Invariants: at most one run or upkeep of a Dataset is in progress. The runs of a Dataset go in the order of their entries. An
-entry is removed only after its result was delivered, so the entries of a process that dies remain for the next one.
+Invariants: at most one run and one upkeep of a Dataset are in progress. The runs of a Dataset go in the order of their entries.
+An entry is removed only after its result was delivered, so the entries of a process that dies remain for the next one.
 """
 
 import logging
@@ -92,8 +92,10 @@ class Mailbox(Generic[U]):
     """Finished entries by key: their text, and until when to ignore them."""
     _not_before: dict[str, float] = field(default_factory=dict)
     """Postponed entries by key: the earliest time of the next attempt."""
-    _busy: dict[str, str | None] = field(default_factory=dict)
-    """Datasets in progress by uid: the key of the run. None: an upkeep."""
+    _running: dict[str, str] = field(default_factory=dict)
+    """The key of the run in progress, by the uid of its Dataset."""
+    _keeping_up: set[str] = field(default_factory=set)
+    """The uids of Datasets whose upkeep is in progress. Runs go on beside it, as they do beside those of other processes."""
     _upkeep: dict[str, _DueUpkeep[U]] = field(default_factory=dict)
     """Waiting upkeeps by Dataset."""
     _kept_up: dict[str, float] = field(default_factory=dict)
@@ -128,21 +130,21 @@ class Mailbox(Generic[U]):
         return unreadable
 
     def take(self, now: float) -> Post | Upkeep[U] | None:
-        """The next run or upkeep; its Dataset is busy until it ends. None: nothing is due now."""
+        """The next run or upkeep; its Dataset has no other one until it ends. None: nothing is due now."""
         late = self._next_upkeep(now, wanted_for=UPKEEP_LATE_SECONDS)
         chosen = late or self._next_post(now) or self._next_upkeep(now)
         if isinstance(chosen, Upkeep):
             del self._upkeep[chosen.dataset_uid]
             self._kept_up[chosen.dataset_uid] = now
-            self._busy[chosen.dataset_uid] = None
+            self._keeping_up.add(chosen.dataset_uid)
         elif chosen is not None:
-            self._busy[chosen.entry.dataset_uid] = chosen.key
+            self._running[chosen.entry.dataset_uid] = chosen.key
         return chosen
 
     def next_due(self, now: float) -> float | None:
         """Seconds until something may be due without a change of the mailbox. None: nothing until a change."""
         times = [*(until for _, until in self._settled.values()), *self._not_before.values()]
-        times += [u.due for i, u in self._upkeep.items() if i not in self._busy]
+        times += [u.due for i, u in self._upkeep.items() if i not in self._keeping_up]
         return max(0.0, min(t for t in times if t > now) - now) if any(t > now for t in times) else None
 
     def settled(self, post: Post, now: float, upkeep: U | None = None) -> None:
@@ -186,13 +188,13 @@ class Mailbox(Generic[U]):
         return self.files.issuperset(entry.files)
 
     def kept_up(self, dataset_uid: str) -> None:
-        """Record that the upkeep of this Dataset has ended, so that its runs may begin."""
-        self._busy.pop(dataset_uid, None)
+        """Record that the upkeep of this Dataset has ended, so that its next one may begin."""
+        self._keeping_up.discard(dataset_uid)
 
     @property
     def runs_in_progress(self) -> int:
         """The number of runs that were taken, and neither finished nor postponed. Upkeeps do not count."""
-        return sum(key is not None for key in self._busy.values())
+        return len(self._running)
 
     def waiting(self, now: float) -> int:
         """The number of runs that have not begun."""
@@ -205,29 +207,29 @@ class Mailbox(Generic[U]):
     @property
     def under_way(self) -> int:
         """The number of Datasets with a run or upkeep in progress."""
-        return len(self._busy)
+        return len(self._running.keys() | self._keeping_up)
 
     def _ended(self, post: Post) -> None:
         """The run is not in progress any more. Another run of its Dataset may be, if this one was cancelled before it began."""
         uid = post.entry.dataset_uid
-        if uid in self._busy and self._busy[uid] == post.key:
-            del self._busy[uid]
+        if self._running.get(uid) == post.key:
+            del self._running[uid]
 
     def _next_post(self, now: float) -> Post | None:
         firsts: dict[str, Post] = {}
         for post in sorted(self._posts.values(), key=lambda p: p.order):
             if not post.entry.cancelled and not self._is_settled(post, now) and self.is_for_us(post.entry):
                 firsts.setdefault(post.entry.dataset_uid, post)
-        free = (p for uid, p in firsts.items() if uid not in self._busy and self._not_before.get(p.key, now) <= now)
+        free = (p for uid, p in firsts.items() if uid not in self._running and self._not_before.get(p.key, now) <= now)
         return min(free, key=lambda p: p.order, default=None)
 
     def _next_upkeep(self, now: float, wanted_for: float = 0.0) -> Upkeep[U] | None:
-        if sum(key is None for key in self._busy.values()) >= UPKEEPS_AT_ONCE:
+        if len(self._keeping_up) >= UPKEEPS_AT_ONCE:
             return None
         due = [
             (u.since, uid)
             for uid, u in self._upkeep.items()
-            if uid not in self._busy and u.due <= now and now - u.since >= wanted_for
+            if uid not in self._keeping_up and u.due <= now and now - u.since >= wanted_for
         ]
         return Upkeep(uid, self._upkeep[uid].work) if due and (uid := min(due)[1]) else None
 

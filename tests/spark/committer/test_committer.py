@@ -8,9 +8,11 @@ import pytest
 from lethe.base import names
 from lethe.contract.run import SnapshotLimits
 from lethe.contract.settings import Deletes, NativeDeletes, UnknownBatches
+from lethe.iceberg import catalogs
 from lethe.ledger.tombstone import Mask
 from lethe_spark.apps.session import make_session
 from pyspark.sql import SparkSession
+from sqlalchemy import text
 
 from tests.spark.committer.runs import ALL, a_revert, an_undo, begun
 from tests.spark.parameters import pairs, some
@@ -108,6 +110,35 @@ def test_what_a_revert_has_read_of_a_file_the_next_one_does_not_read_again(
         Path(f"{file}.away").rename(file)
     assert (first.outcome, second.outcome) == ("Committed", "Committed"), process.log[-3000:]
     assert (story.hidden_rows(), story.plain()) == (8, Counter())
+
+
+@pytest.mark.usefixtures("pg")
+def test_a_revert_is_carried_out_while_the_upkeep_after_another_one_is_under_way(
+    spark: SparkSession, lake: Lake, namespace: Namespace, process: Process
+) -> None:
+    """The upkeep cannot commit to the table of batches, because the catalog's row of it is locked."""
+    make_session("pg")
+    story = begun(Story.begin(spark, lake, catalog="pg"))
+    story.put("D")
+    story.run(story.consolidation("D").model_copy(update={"batch_tracking": True}))
+    engine = catalogs.load("pg").engine  # type: ignore[attr-defined]
+    lock = text("SELECT * FROM iceberg_tables WHERE table_name = :name FOR UPDATE")
+    waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+
+    def upkeep_waits() -> bool:
+        with engine.connect() as asking:
+            return bool(asking.execute(waiting).scalar())
+
+    with engine.begin() as holding:
+        assert holding.execute(lock, {"name": f"{story.name.rpartition('.')[2]}_batches"}).rowcount == 1
+        first = namespace.carried_out(a_revert(story, "A", name="first", batch_tracking=True))
+        namespace.server.wait_for(upkeep_waits, 60, "the upkeep wants to commit")
+        second = namespace.carried_out(a_revert(story, "B", name="second", batch_tracking=True))
+        assert upkeep_waits()
+
+    assert (first.outcome, second.outcome) == ("Committed", "Committed"), process.log[-3000:]
+    story.check_reads(of_batches("C", "D"))
+    namespace.server.wait_for(lambda: f"{story.name}_batches shows version" in process.log, 60, "the upkeep ends")
 
 
 def test_its_jvm_is_small_and_its_command_line_holds_no_catalog(process: Process) -> None:
