@@ -130,6 +130,10 @@ class ListingRequest:
     """The minimum pause between listings, in seconds, while notifications report changes."""
     searching: Collection[str] = ()
     """UIDs of the Restatements that need to know which batches arrived before them. Horizons of others are forgotten."""
+    waits: bool = True
+    """Wait a moment for what is listed. False: only for the first listing, because something may start without another one. What
+    is found later leads to another reconcile.
+    """
 
 
 @dataclass(frozen=True)
@@ -327,11 +331,12 @@ class Listings:
             else:
                 listing = None
             ahead = self._look_ahead(buffer) if request.new else None
+            patience_seconds = self._patience_seconds if request.waits or buffer.found is None else 0.0
         self._start_due()
         if listing is not None and self._begins_at_once(buffer, listing):
-            listing.done.wait(self._patience_seconds)
+            listing.done.wait(patience_seconds)
         if ahead is not None:
-            ahead.done.wait(self._patience_seconds)
+            ahead.done.wait(patience_seconds)
         with self._lock:
             for waited in filter(None, (listing, ahead)):
                 waited.awaited = False

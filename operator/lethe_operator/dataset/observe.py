@@ -63,7 +63,7 @@ from lethe_operator.resources.observed import (
 )
 from lethe_operator.resources.restatement import Restatement
 from lethe_operator.resources.vacuum_policy import VacuumPolicy, match
-from lethe_operator.restatement.assess import searching, wants_listing
+from lethe_operator.restatement.assess import may_start_without_listing, searching, wants_listing
 from lethe_operator.restatement.observe import IdLists
 from lethe_operator.runs import names
 from lethe_operator.runs.observe import Documents, of_job, runs_of, time_of
@@ -424,7 +424,8 @@ def observe(sources: Sources, namespace: str, name: str, now: datetime, fresh_ta
     waiting = (*restatements, *looked_up_by)
     at_once = at_once or wants_listing(waiting, known_buffer, table)
     new = looks_for_new(ended, rest_seconds > 0, known_buffer)
-    buffer = tables.buffer(dataset, table, ListingRequest(at_once, new, rest_seconds, searching(waiting)))
+    waits = not may_start_without_listing(restatements)
+    buffer = tables.buffer(dataset, table, ListingRequest(at_once, new, rest_seconds, searching(waiting), waits))
     if isinstance(table, TableView):
         table = tables.known(dataset, table, asked_by(dataset, restatements, runs, buffer))
     if isinstance(buffer, BufferDigest) and isinstance(table, TableView):

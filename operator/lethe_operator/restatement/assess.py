@@ -255,6 +255,11 @@ def wants_listing(restatements: Iterable[Restatement], buffer: object, table: ob
     )
 
 
+def may_start_without_listing(restatements: Iterable[Restatement]) -> bool:
+    """Whether a Restatement may start, or has started, that does not depend on which batches wait in the buffer."""
+    return any(not r.searches and _may_start(r) for r in restatements)
+
+
 def listed_head(restatements: Iterable[Restatement], buffer: object) -> int | None:
     """The snapshot whose ledger showed which batches a run must wait for.
 
@@ -298,11 +303,12 @@ def _may_hide(restatement: Restatement, buffer: object) -> bool:
 
 def _open(restatements: Iterable[Restatement]) -> Iterable[Restatement]:
     """The Restatements that search for rows and may still start."""
-    return (
-        r
-        for r in restatements
-        if r.searches and not (r.spec.suspend or r.spec.cancel or r.meta.deleting) and finished_before(r) is None
-    )
+    return (r for r in restatements if r.searches and _may_start(r))
+
+
+def _may_start(restatement: Restatement) -> bool:
+    spec = restatement.spec
+    return not (spec.suspend or spec.cancel or restatement.meta.deleting) and finished_before(restatement) is None
 
 
 # In larger groups no status shows the progress of the run: all statuses would be written again every few seconds.

@@ -148,6 +148,24 @@ def test_new_batches_that_are_found_late_lead_to_another_reconcile(listings: Lis
     assert seen(listings).batches == 3
 
 
+def test_a_reconcile_that_can_start_a_restatement_does_not_wait_for_a_listing(gate: Gate, clock: ManualClock) -> None:
+    reported: list[bool] = []
+    listings = Listings(clock, patience_seconds=10 * LIMIT_SECONDS)
+    listings.on_change = lambda _, is_news: reported.append(is_news)
+    gate.through.release()
+    seen(listings)
+    assert gate.reached.acquire(timeout=LIMIT_SECONDS)
+    gate.batch_ids = tuple("ABC")
+
+    before = listings.digest(a_dataset(), {}, {}, ListingRequest(at_once=True, new=True, waits=False))
+
+    assert gate.reached.acquire(timeout=LIMIT_SECONDS)
+    assert isinstance(before, BufferDigest)
+    gate.through.release()
+    wait_until(lambda: True in reported, LIMIT_SECONDS)
+    assert listings.last(a_dataset()).batches == 3  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("end", ["deleted", "created anew", "another buffer"])
 def test_a_listing_that_is_no_longer_needed_stops(listings: Listings, gate: Gate, end: str) -> None:
     gate.batch_ids = tuple(f"b{n}" for n in range(1000))

@@ -14,7 +14,7 @@ from lethe.ledger.lineage import Snapshot
 from lethe_operator.actions import Actions
 from lethe_operator.resources.observed import AttemptState, Engine, NotListed, ObservedRun, WorkerView
 from lethe_operator.resources.restatement import Restatement
-from lethe_operator.restatement.assess import wants_listing
+from lethe_operator.restatement.assess import may_start_without_listing, wants_listing
 from lethe_operator.runs.launch import launch
 from lethe_operator.settings import Settings
 
@@ -122,6 +122,13 @@ def test_a_listing_that_is_older_tells_nothing(buffer: Any) -> None:
     assert wants_listing([an_erase()], buffer, a_table())
     assert not wants_listing([an_erase(cancel=True), a_restatement()], buffer, a_table())
     assert not wants_listing([an_erase()], replace(a_buffer(), horizons={"uid-erase": NOW}), a_table())
+
+
+def test_only_what_searches_for_rows_depends_on_a_listing() -> None:
+    others = ([an_erase()], [a_restatement(suspend=True)], [a_restatement(cancel=True)])
+
+    assert not any(map(may_start_without_listing, others))
+    assert may_start_without_listing([an_erase(), a_restatement()])
 
 
 # How far the clock of the API server, the operator or the store is from the others.
