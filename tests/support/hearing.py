@@ -97,6 +97,13 @@ class Air:
         taken = self.operators[-1].listings.last_duration("ns/flights")
         return taken[1] if taken else None
 
+    def rests(self) -> bool:
+        """Whether the newest operator has listed the buffer, does not list it now, and leaves it to the queue."""
+        listings = self.operators[-1].listings
+        buffer = listings._buffers.get("ns/flights")
+        resync = self.cluster.get(DATASETS, "ns", "flights")["spec"]["buffer"]["events"]["resyncSeconds"]
+        return buffer is not None and buffer.running is None and (listings.pause_seconds("ns/flights") or 0) >= resync
+
     def count(self, outcome: str) -> int:
         return int(self.metrics.registry.get_sample_value("lethe_events_total", {**LABELS, "outcome": outcome}) or 0)
 
@@ -115,7 +122,7 @@ def eventually(
 def reading(air: Air) -> Callable[[], None]:
     """An operator that hears from its queue, and has listed the buffer for the last time in this test."""
     reconcile = air.operator()
-    eventually(lambda: air.events_ready() == ("True", "QueueRead") and air.listed() is not None, reconcile)
+    eventually(lambda: air.events_ready() == ("True", "QueueRead") and air.rests(), reconcile)
     return reconcile
 
 
