@@ -441,17 +441,7 @@ _FORMATS: Final[tuple[tuple[Callable[[bytes], bool], _Unpack], ...]] = (
 
 
 def _guarded(found: Iterator[Part]) -> Iterator[Part]:
-    while True:
-        try:
-            part = next(found)
-        except StopIteration:
-            return
-        except UnsearchableContent:
-            raise
-        except Exception as e:  # damaged files make libraries raise anything
-            raise UnsearchableContent(
-                f"it is damaged, or not in the format that its first bytes name ({type(e).__name__})"
-            ) from None
+    while (part := _reading(lambda: next(found, None))) is not None:
         yield part
 
 
@@ -460,7 +450,7 @@ def _reading(read: Callable[[], Any]) -> Any:
         return read()
     except UnsearchableContent:
         raise
-    except Exception as e:
+    except Exception as e:  # damaged files make libraries raise anything
         raise UnsearchableContent(
             f"it is damaged, or not in the format that its first bytes name ({type(e).__name__})"
         ) from None
