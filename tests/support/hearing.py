@@ -14,6 +14,7 @@ from lethe_operator.dataset.listing_schedule import ListingLimits
 from lethe_operator.dataset.tables import TableReader
 from lethe_operator.metrics import Metrics
 from lethe_operator.resources.common import RUN_KEY
+from lethe_operator.resources.dataset import parse_dataset
 from pyiceberg.table import Table
 
 from tests.support.buffers import batches_in
@@ -100,9 +101,11 @@ class Air:
     def rests(self) -> bool:
         """Whether the newest operator has listed the buffer, does not list it now, and leaves it to the queue."""
         listings = self.operators[-1].listings
-        buffer = listings._buffers.get("ns/flights")
-        resync = self.cluster.get(DATASETS, "ns", "flights")["spec"]["buffer"]["events"]["resyncSeconds"]
-        return buffer is not None and buffer.running is None and (listings.pause_seconds("ns/flights") or 0) >= resync
+        dataset = parse_dataset(self.cluster.get(DATASETS, "ns", "flights"))
+        events, pause_seconds = dataset.spec.buffer.events, listings.pause_seconds(dataset.meta.full_name)
+        assert events is not None
+        is_left = pause_seconds is not None and pause_seconds >= events.resync_seconds
+        return self.listed() is not None and is_left and not listings.is_listed_now(dataset)
 
     def count(self, outcome: str) -> int:
         return int(self.metrics.registry.get_sample_value("lethe_events_total", {**LABELS, "outcome": outcome}) or 0)
