@@ -130,7 +130,7 @@ class Mailbox(Generic[U]):
         return unreadable
 
     def take(self, now: float) -> Post | Upkeep[U] | None:
-        """The next run or upkeep; its Dataset has no other one until it ends. None: nothing is due now."""
+        """The next run or upkeep; until it ends, its Dataset has no other of its kind. None: nothing is due now."""
         late = self._next_upkeep(now, wanted_for=UPKEEP_LATE_SECONDS)
         chosen = late or self._next_post(now) or self._next_upkeep(now)
         if isinstance(chosen, Upkeep):
